@@ -1,0 +1,158 @@
+"""Market: slices, selections, and the way to disk and back."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from trading_torchrl.data import BARS, Market, MarketError
+
+DAY = 86_400_000_000_000
+
+
+def make(bars=6, symbols=("A", "B", "C"), **fields):
+    shape = (bars, len(symbols))
+    grid = torch.arange(bars * len(symbols), dtype=torch.float64).reshape(shape)
+    given = {
+        "symbols": symbols,
+        "timestamps": torch.arange(bars) * DAY // 2,
+        "open": grid + 100,
+        "high": grid + 101,
+        "low": grid + 99,
+        "close": grid + 100.5,
+        "volume": grid,
+        "bars_per_year": 252.0,
+        "columns": {"sentiment": grid / 100},
+        "hidden": {"drift": -grid},
+        "features": grid.float().unsqueeze(-1) * torch.tensor([1.0, 2.0]),
+        "feature_names": ("one", "two"),
+    }
+    return Market(**given | fields)
+
+
+def assert_same(a, b):
+    assert (a.symbols, a.bars_per_year, a.feature_names) == (
+        b.symbols,
+        b.bars_per_year,
+        b.feature_names,
+    )
+    assert [name for name, _ in a._tensors()] == [name for name, _ in b._tensors()]
+    for (name, x), (_, y) in zip(a._tensors(), b._tensors(), strict=True):
+        torch.testing.assert_close(x, y, rtol=0, atol=0, msg=name)
+
+
+def test_length_days_and_dates():
+    market = make()
+    assert len(market) == 6
+    assert market.days.tolist() == [0, 0, 1, 1, 2, 2]
+    assert market.dates[2] == np.datetime64("1970-01-02")
+    assert "6 bars x 3 symbols" in repr(market).replace(",", "")
+
+
+def test_days_before_1970_are_floored():
+    market = make(2, timestamps=torch.tensor([-1, 0]))
+    assert market.days.tolist() == [-1, 0]
+
+
+def test_bars_slice_everything_and_share_memory():
+    market = make()
+    part = market.bars(1, 3)
+    assert part.close.tolist() == [[103.5, 104.5, 105.5], [106.5, 107.5, 108.5]]
+    assert part.timestamps.tolist() == [DAY // 2, DAY]
+    assert part.features.shape == (2, 3, 2)
+    assert part.columns["sentiment"].shape == part.hidden["drift"].shape == (2, 3)
+    assert part.close.data_ptr() == market.close[1:].data_ptr()
+    assert_same(market.bars(2), market.bars(2, 6))
+
+
+@pytest.mark.parametrize(("start", "stop"), [(0, 7), (3, 3), (4, 2), (-1, 2)])
+def test_bars_outside_the_market_are_refused(start, stop):
+    with pytest.raises(MarketError, match=rf"bars {start}:{stop} .* 6 bars"):
+        make().bars(start, stop)
+
+
+def test_select_orders_symbols():
+    part = make().select(["C", "A"])
+    assert part.symbols == ("C", "A")
+    assert part.open[0].tolist() == [102, 100]
+    assert part.features[0, :, 1].tolist() == [4, 0]
+    assert len(part.timestamps) == 6
+
+
+def test_select_names_the_unknown_symbol():
+    with pytest.raises(MarketError, match=r"no symbol 'Z' here; known: A, B, C"):
+        make().select(["A", "Z"])
+
+
+def test_save_and_load_round_trip(tmp_path):
+    market = make()
+    assert_same(Market.load(market.save(tmp_path / "saved")), market)
+
+
+def test_load_without_features(tmp_path):
+    market = make(features=None, feature_names=(), columns={}, hidden={})
+    assert_same(Market.load(market.save(tmp_path)), market)
+
+
+def test_loaded_tensors_map_the_file_and_do_not_write_to_it(tmp_path):
+    market = make()
+    path = market.save(tmp_path)
+    first = Market.load(path)
+    first.close[0, 0] = -1
+    assert_same(Market.load(path), market)
+    # Mapped, not read: what is written into the file afterwards is seen.
+    second = Market.load(path)
+    mapped = np.load(path / "close.npy", mmap_mode="r+")
+    mapped[1, 1] = 7
+    mapped.flush()
+    assert second.close[1, 1] == 7
+
+
+def test_a_folder_without_market_is_refused(tmp_path):
+    with pytest.raises(MarketError, match=r"no market\.json"):
+        Market.load(tmp_path)
+
+
+def test_another_format_is_refused(tmp_path):
+    path = make().save(tmp_path)
+    described = json.loads((path / "market.json").read_text())
+    (path / "market.json").write_text(json.dumps(described | {"format": 99}))
+    with pytest.raises(MarketError, match="format 99"):
+        Market.load(path)
+
+
+@pytest.mark.parametrize("damage", ["missing", "empty", "garbage"])
+def test_a_damaged_tensor_is_named(tmp_path, damage):
+    path = make().save(tmp_path)
+    file = path / "close.npy"
+    if damage == "missing":
+        file.unlink()
+    else:
+        file.write_bytes(b"" if damage == "empty" else b"no array at all")
+    with pytest.raises(MarketError, match=r"close\.npy"):
+        Market.load(path)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"symbols": ("A", "B", "A")}, "these stand twice: A"),
+        ({"bars_per_year": 0}, "bars_per_year must be positive, got 0"),
+        ({"volume": torch.zeros(5, 3)}, r"volume has shape \(5, 3\), expected \(6, 3\)"),
+        ({"columns": {"x": torch.zeros(6, 2)}}, r"columns\.x has shape \(6, 2\)"),
+        ({"feature_names": ("one",)}, "1 names"),
+    ],
+)
+def test_the_constructor_checks_shapes(fields, message):
+    with pytest.raises(MarketError, match=message):
+        make(**fields)
+
+
+def test_a_market_without_bars_is_refused():
+    with pytest.raises(MarketError, match="0 bars of 1 symbols"):
+        make(0, ("A",), features=None, feature_names=())
+
+
+def test_bar_names():
+    assert BARS == ("open", "high", "low", "close", "volume")
