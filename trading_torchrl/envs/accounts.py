@@ -1,0 +1,185 @@
+"""Accounts: the rules they live under, the fields they consist of, what they show.
+
+Fields are plain tensors by name, ``[N]`` for an account and ``[N, A]`` for its assets; which there
+are depends on the rules, so that nothing is kept that nobody asked for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from trading_torchrl import risk
+from trading_torchrl.envs import actions as read
+from trading_torchrl.envs import rewards, terms
+
+Fields = dict[str, Tensor]
+RINGS = ("profits", "actions")
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Everything that is fixed while an environment lives; the compiled core specialises on it."""
+
+    actions: Literal["continuous", "target", "discrete"]
+    short: bool
+    fill: Literal["next_open", "close"]
+    reward: str
+    risk_aversion: float
+    cash: float
+    cap: float
+    cost: float
+    borrow: float
+    """interest for one bar"""
+    leverage: float
+    maintenance: float
+    min_trade: float
+    smoothing: int
+    limits: risk.Limits
+    emit: tuple[str, ...]
+    activity_window: int
+    columns: tuple[str, ...]
+    """of the price table"""
+    bars: int
+    episode_bars: int
+    assets: int
+
+    @property
+    def margin(self) -> bool:
+        """Whether an account can owe more than it has."""
+        return self.short or self.leverage > 1
+
+    @property
+    def carries(self) -> float:
+        """Largest gross exposure at a trade."""
+        exposure = self.limits.exposure
+        return self.leverage if exposure is None else min(self.leverage, exposure)
+
+    @property
+    def floor(self) -> float:
+        """Smallest equity to divide by or to take the logarithm of."""
+        return 1e-6 * self.cash
+
+    @property
+    def ruin(self) -> float:
+        """Equity an account must keep above: enough for the smallest trade."""
+        return max(self.min_trade, self.floor)
+
+    @property
+    def counts_names(self) -> bool:
+        """Whether trades are compared with the one before."""
+        return self.limits.repeats is not None or self.reward == "professional"
+
+    @property
+    def judges(self) -> bool:
+        """Whether the objectives' terms are wanted."""
+        return self.reward == "objectives" or "objectives" in self.emit
+
+
+def new_accounts(
+    rules: Rules, symbol: Tensor, start: Tensor, prices: Tensor, days: Tensor
+) -> Fields:
+    """Accounts with nothing but cash, at the close of bar ``start`` [N] of ``symbol`` [N, A]."""
+    row = prices[symbol * rules.bars + start[:, None]]
+    price = {name: row[..., i].clone() for i, name in enumerate(rules.columns)}
+
+    # Every field is a tensor of its own: shared ones would make the core compile twice.
+    def account(value: float) -> Tensor:
+        return torch.full_like(start, value, dtype=torch.float64)
+
+    def asset(value: float) -> Tensor:
+        return torch.full_like(symbol, value, dtype=torch.float64)
+
+    fields = {
+        "symbol": symbol,
+        "bar": start,
+        "end": (start + rules.episode_bars).clamp(max=rules.bars - 1),
+        "cash": account(rules.cash),
+        "equity": account(rules.cash),
+        "peak": account(rules.cash),
+        "units": asset(0),
+        "entry": asset(0),
+        "price": price["close"],
+        "since_trade": asset(0),
+    }
+    if rules.actions == "continuous" or "smoothed_action" in rules.emit:
+        fields["smoothed"] = asset(0)
+    if "trades" in rules.emit:
+        fields["trades"] = account(0)
+    if "volatility" in rules.columns:
+        fields["volatility"] = price["volatility"]
+    if rules.limits.drawdown is not None:
+        fields["stopped"] = account(0).bool()
+    if rules.limits.daily:
+        fields["day"] = days[start]
+        fields["day_equity"] = account(rules.cash)
+        fields["day_trades"] = account(0)
+    if rules.counts_names:
+        fields["last_name"] = torch.full_like(symbol, -1)
+        fields["repeats"] = torch.zeros_like(symbol)
+    for name, begin in rewards.STATE.get(rules.reward, {}).items():
+        fields[name] = asset(0).bool() if isinstance(begin, bool) else account(begin)
+    if rules.judges:
+        fields["steps"] = torch.zeros_like(start)
+        fields["profits"] = account(0).float().repeat(terms.PROFIT_WINDOW, 1)
+        fields["actions"] = asset(0).float().repeat(rules.activity_window, 1, 1)
+    return fields
+
+
+def merge(mask: Tensor, new: Fields, old: Fields) -> Fields:
+    """``new`` where ``mask`` [N], else ``old``."""
+
+    def pick(name: str) -> Tensor:
+        if name in RINGS:
+            return torch.where(mask if new[name].ndim == 2 else mask[:, None], new[name], old[name])
+        return torch.where(mask if new[name].ndim == 1 else mask[:, None], new[name], old[name])
+
+    return {name: pick(name) for name in old}
+
+
+def look(state: Fields, features: Tensor, rules: Rules) -> dict[terms.Key, Tensor]:
+    """What accounts see as they stand: the observation, the mask, the emitted holdings."""
+    value = state["units"] * state["price"]
+    part = 1 / state["equity"].clamp(min=rules.floor)
+    own = [
+        value * (part / rules.cap)[:, None],
+        10 * state["units"].sign() * (1 - state["entry"] / state["price"]),
+        state["since_trade"] / (state["since_trade"] + 10),
+    ]
+    if rules.actions == "continuous":
+        own.append(state["smoothed"])
+    fallen = risk.drawdown(state["equity"], state["peak"])
+    common = [(state["cash"] * part)[:, None], fallen[:, None]]
+    parts = [part.float() for part in own + common]
+    if features.shape[-1]:
+        seen = features[state["symbol"] * rules.bars + state["bar"][:, None]]
+        parts.insert(0, seen.flatten(1))
+    shown: dict[terms.Key, Tensor] = {"observation": torch.cat(parts, -1)}
+    if rules.actions == "discrete":
+        winning = read.winning(state["units"], state["price"], state["entry"])
+        mask = read.discrete_mask(
+            value,
+            state["equity"],
+            winning,
+            cap=rules.cap,
+            short=rules.short,
+            min_trade=rules.min_trade,
+        )
+        shown["action_mask"] = mask.flatten(1)
+    if "index" in rules.emit:
+        shown["market", "symbol"] = state["symbol"]
+        shown["market", "bar"] = state["bar"][:, None]
+    for name in rules.emit:
+        if name not in terms.FLOWS and name not in ("objectives", "index"):
+            held = terms.holdings(name, state, rules.cash, rules.floor)
+            shown[terms.EMITTED[name][0]] = shown_as(name, held)
+    return shown
+
+
+def shown_as(name: str, value: Tensor) -> Tensor:
+    """``[N, 1]`` for an account, ``[N, A]`` for its assets."""
+    value = value.to(terms.dtype_of(name))
+    return value if name in terms.PER_ASSET else value[:, None]

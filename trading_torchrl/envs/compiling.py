@@ -1,0 +1,34 @@
+"""Compiling the core, where a compiler is found."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any
+
+import torch
+
+from trading_torchrl.envs.accounts import Rules
+from trading_torchrl.envs.bar import advance
+
+
+@cache
+def compiles() -> bool:
+    """Whether PyTorch finds a C++ compiler; says so once where it does not."""
+    from torch._inductor.cpp_builder import get_cpp_compiler
+    from torch._inductor.exc import InvalidCxxCompiler
+
+    try:
+        get_cpp_compiler()
+    except InvalidCxxCompiler:
+        warnings.warn("no C++ compiler found: environments step uncompiled", stacklevel=2)
+        return False
+    return True
+
+
+@cache
+def compiled_advance(rules: Rules, num_envs: int, device: torch.device) -> Callable[..., Any]:
+    """The core for these rules and this batch; environments that agree in both share it."""
+    settings: dict[str, Any] = {"isolate_recompiles": True}  # missing from torch's own stubs
+    return torch.compile(partial(advance, rules=rules), fullgraph=True, dynamic=False, **settings)

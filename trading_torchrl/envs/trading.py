@@ -1,0 +1,331 @@
+"""The trading environment: N accounts on one market, one batched TorchRL environment."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Literal
+
+import torch
+from tensordict import TensorDict, TensorDictBase
+from torch import Tensor
+from torchrl.envs import EnvBase
+
+from trading_torchrl.data.features import with_features
+from trading_torchrl.data.market import Market
+from trading_torchrl.data.scaler import Scaler
+from trading_torchrl.envs import accounts, bar, draws, specs, terms
+from trading_torchrl.envs import actions as named
+from trading_torchrl.envs.compiling import compiled_advance, compiles
+from trading_torchrl.envs.settings import at_least, first_starts, make_rules
+from trading_torchrl.envs.specs import observation_names
+from trading_torchrl.envs.terms import Key
+from trading_torchrl.risk import Limits
+
+
+class Progress:
+    """What changes while an environment runs; a plain object, as modules are slow to write to."""
+
+    def __init__(self, account: Tensor) -> None:
+        self.accounts: dict[str, Tensor] = {}
+        self.episode = torch.full_like(account, -1)
+        self.any_ended = False
+
+
+class TradingEnv(EnvBase):
+    """Accounts that trade a :class:`~trading_torchrl.data.Market`, stepped as one batch ``[N]``.
+
+    A decision sees bars up to the close of t and fills at the open of t + 1. An account holds
+    ``assets`` symbols with shared cash; account and episode alone decide, with the seed, which
+    symbols it gets and where it starts. Ruin (equity below ``min_trade``) is ``terminated``, the
+    end of the episode or of the data ``truncated``. The ledger is float64.
+
+    Keys: ``observation`` float32 ``[N, D]`` (see :attr:`observation_names`), ``action`` ``[N, A]``
+    (``[N]`` for one asset's discrete names), ``("next", "reward")`` ``[N, 1]`` (``[N, 5]`` for
+    ``objectives``), ``action_mask`` for discrete names, and what ``emit`` asks for.
+
+    Args:
+        market: what is traded; features are computed if it has none.
+        num_envs: number of accounts N.
+        actions: ``continuous`` changes a position, smoothed; ``target`` is the wanted share of
+            equity; ``discrete`` are the seven names of :mod:`~trading_torchrl.envs.actions`.
+        short: whether positions may be negative.
+        assets: symbols an account holds at once, drawn anew each episode.
+        max_position: cap on one position at a trade, as a share of equity.
+        fill: ``next_open``, or ``close`` of the bar the decision saw.
+        reward: ``growth``, ``log_return``, ``differential_sharpe``, ``professional`` or
+            ``objectives``, see :mod:`~trading_torchrl.envs.rewards`.
+        risk_aversion: lambda of the growth reward; 1 is log growth.
+        emit: names of values to emit besides, see :data:`~trading_torchrl.envs.terms.EMITTED`, or
+            ``"all"``. What is not asked for is not computed.
+        scaler: standardises the features; fit it on the training split.
+        window: offer the last ``window`` bars as an index instead of features in the observation;
+            :class:`~trading_torchrl.envs.transforms.MarketWindow` rebuilds them.
+        episode_bars: length of an episode; ``None`` runs from the first bar to the last.
+        random_start: draw the first bar of each episode, else begin at the first possible one.
+        random_symbols: draw the symbols of each episode, else account i trades the symbols from
+            i x assets on (wrapping round).
+        cash: money at the start of an episode.
+        commission: share of the traded value; likewise ``slippage``, and ``spread`` (a trade pays
+            half of it).
+        borrow_rate: interest a year on what is short and on cash below zero.
+        leverage: largest gross exposure at a trade, as a multiple of equity.
+        maintenance: margin below which an account is liquidated, as a share of gross exposure.
+        min_trade: smaller trades are not made (full closes are).
+        smoothing: window of the moving average of continuous actions; 1 is none.
+        limits: see :class:`~trading_torchrl.risk.Limits`.
+        activity_window: actions the activity objective looks back on.
+        seed: of symbols and starts.
+        first_account: number of the first account; account k of a batch is account 0 of one with
+            ``first_account=k``.
+        compiled: compile the step's core; ``None`` where a C++ compiler is found. Compiled and
+            eager agree to 1e-12, not bit for bit: keep to one within a run.
+        device: where tables and accounts live.
+
+    Example:
+        >>> from trading_torchrl.data import synthetic_market
+        >>> market = synthetic_market(symbols=5, bars=2_000, seed=0)
+        >>> env = TradingEnv(market, num_envs=4, compiled=False)
+        >>> rollout = env.rollout(500)
+        >>> rollout["next", "account", "equity"][:, -1].shape
+        torch.Size([4, 1])
+    """
+
+    def __init__(
+        self,
+        market: Market,
+        num_envs: int = 1,
+        *,
+        actions: Literal["continuous", "target", "discrete"] = "continuous",
+        short: bool = False,
+        assets: int = 1,
+        max_position: float = 0.15,
+        fill: Literal["next_open", "close"] = "next_open",
+        reward: str = "growth",
+        risk_aversion: float = 67.0,
+        emit: Sequence[str] | Literal["all"] = ("equity",),
+        scaler: Scaler | None = None,
+        window: int | None = None,
+        episode_bars: int | None = 500,
+        random_start: bool = True,
+        random_symbols: bool = True,
+        cash: float = 10_000.0,
+        commission: float = 2e-4,
+        slippage: float = 1e-4,
+        spread: float = 0.0,
+        borrow_rate: float = 0.0,
+        leverage: float = 1.0,
+        maintenance: float = 0.25,
+        min_trade: float = 25.0,
+        smoothing: int = 3,
+        limits: Limits | None = None,
+        activity_window: int = terms.ACTIVITY_WINDOW,
+        seed: int = 0,
+        first_account: int = 0,
+        compiled: bool | None = None,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        device = torch.device(device)
+        at_least("num_envs", num_envs, 1)
+        at_least("first_account", first_account, 0)
+        first, last = first_starts(market, window, episode_bars)
+        rules = make_rules(
+            market,
+            actions=actions,
+            short=short,
+            assets=assets,
+            max_position=max_position,
+            fill=fill,
+            reward=reward,
+            risk_aversion=risk_aversion,
+            emit=emit,
+            window=window,
+            episode_bars=episode_bars,
+            cash=cash,
+            commission=commission,
+            slippage=slippage,
+            spread=spread,
+            borrow_rate=borrow_rate,
+            leverage=leverage,
+            maintenance=maintenance,
+            min_trade=min_trade,
+            smoothing=smoothing,
+            limits=limits,
+            activity_window=activity_window,
+        )
+        if market.features is None:
+            market = with_features(market)
+        assert market.features is not None
+        features = market.features
+        if scaler is not None:
+            features = scaler(features, market.feature_names)
+
+        super().__init__(device=device, batch_size=torch.Size([num_envs]))
+        self.market, self.rules, self.window = market, rules, window
+        self.first_start, self.last_start = first, last
+        self._starts = last - first + 1 if random_start else 1
+        self._random_symbols = random_symbols
+        self._seed = seed
+        self._account = torch.arange(first_account, first_account + num_envs, device=device)
+
+        # Symbol after symbol, so that one index finds a bar and a window is one stretch of rows.
+        by_symbol = [terms.price_column(market, name, fill) for name in rules.columns]
+        self._prices = torch.stack(by_symbol, -1).transpose(0, 1).flatten(0, 1).to(device)
+        self.table = features.transpose(0, 1).flatten(0, 1).contiguous().to(device)
+        self._seen = self.table if window is None else self.table[:, :0]
+        self._days = market.days.to(device)
+
+        self.compiled = compiles() if compiled is None else compiled
+        self._advance = (
+            compiled_advance(rules, num_envs, device)
+            if self.compiled
+            else partial(bar.advance, rules=rules)
+        )
+        self._now = Progress(self._account)
+
+        names = observation_names(rules, market.feature_names, window is not None)
+        self.observation_names = names
+        self.action_spec = specs.action_spec(rules, num_envs, device)
+        self.reward_spec = specs.reward_spec(rules, num_envs, device)
+        self.full_done_spec = specs.done_spec(num_envs, device)
+        self.observation_spec = specs.observation_spec(
+            rules, num_envs, len(names), len(market.symbols), device
+        )
+
+    def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
+        mask = None if tensordict is None else tensordict.get("_reset", None)
+        if mask is None or not self._now.accounts:
+            mask = torch.ones(self.batch_size, dtype=torch.bool, device=self.device)
+        mask = mask.reshape(self.batch_size)
+        self._now.episode = self._now.episode + mask
+        fresh = accounts.new_accounts(self.rules, *self._draw(), self._prices, self._days)
+        self._now.accounts = (
+            accounts.merge(mask, fresh, self._now.accounts) if self._now.accounts else fresh
+        )
+        shown = accounts.look(self._now.accounts, self._seen, self.rules)
+        for key in ("done", "terminated", "truncated"):
+            shown[key] = torch.zeros((*self.batch_size, 1), dtype=torch.bool, device=self.device)
+        for flow in terms.flow_keys(self.rules.emit):
+            shown[flow] = self.observation_spec[flow].zero()
+        return self._pack(shown)
+
+    def _draw(self) -> tuple[Tensor, Tensor]:
+        """Symbols [N, A] and first bar [N] of every account's current episode."""
+        a, symbols = self.rules.assets, len(self.market.symbols)
+        key = (self._seed, self._account, self._now.episode)
+        start = self.first_start + draws.draw(self._starts, *key, stream=0)
+        if self._random_symbols:
+            return draws.draw_subset(a, symbols, *key, stream=1), start
+        offsets = torch.arange(a, device=self.device)
+        return (self._account[:, None] * a + offsets) % symbols, start
+
+    def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
+        action = tensordict.get("action").reshape(self.batch_size[0], self.rules.assets)
+        with torch.no_grad():
+            changed, shown = self._advance(
+                self._now.accounts, action, self._prices, self._seen, self._days
+            )
+        new = self._now.accounts | changed
+        self._flag(shown, action)
+        partial_step = tensordict.get("_step", None)
+        if partial_step is not None:
+            steps = partial_step.reshape(self.batch_size)
+            new = accounts.merge(steps, new, self._now.accounts)
+            shown = self._stand_still(steps, shown, tensordict)
+        self._now.accounts = new
+        return self._pack(shown)
+
+    def _flag(self, shown: dict[Key, Tensor], action: Tensor) -> None:
+        """Turns how the bar ended into flags; refuses actions that could not be read."""
+        ends = shown.pop("ends")
+        done = ends != bar.GOES_ON
+        self._now.any_ended = bool(done.any())
+        if self._now.any_ended:
+            unread = ends == bar.UNREADABLE
+            if unread.any():
+                self._refuse(action, int(unread.nonzero()[0, 0]))
+            shown["terminated"] = ends == bar.TERMINATED
+            shown["truncated"] = ends == bar.TRUNCATED
+        else:
+            shown["terminated"] = torch.zeros_like(done)
+            shown["truncated"] = torch.zeros_like(done)
+        shown["done"] = done
+
+    def _refuse(self, action: Tensor, account: int) -> None:
+        discrete = self.rules.actions == "discrete"
+        allowed = f"whole numbers from 0 to {len(named.NAMES) - 1}" if discrete else "numbers"
+        raise ValueError(
+            f"account {account} got the action {action[account].tolist()} at bar"
+            f" {int(self._now.accounts['bar'][account])}; actions are {allowed}."
+            " All accounts are as they were before the step"
+        )
+
+    def _stand_still(
+        self, steps: Tensor, shown: dict[Key, Tensor], tensordict: TensorDictBase
+    ) -> dict[Key, Tensor]:
+        """What accounts show that sit this step out: what they showed before, and no reward."""
+
+        def pick(key: Key, value: Tensor) -> Tensor:
+            before = tensordict.get(key, None) if key != "reward" else None
+            before = torch.zeros_like(value) if before is None else before
+            return torch.where(steps.view(-1, *[1] * (value.ndim - 1)), value, before)
+
+        return {key: pick(key, value) for key, value in shown.items()}
+
+    def step_and_maybe_reset(
+        self, tensordict: TensorDictBase
+    ) -> tuple[TensorDictBase, TensorDictBase]:
+        """One step and, where an episode ended, a reset; the loop of collectors and rollouts.
+
+        The same as TorchRL's, without looking at every key of every step.
+        """
+        after = self._step(tensordict)
+        seen = self._fresh(after) if self._now.any_ended else after
+        following = tensordict.copy()
+        for key, value in seen.items():
+            if key != "reward":
+                value = value.copy() if isinstance(value, TensorDictBase) else value
+                following._set_str(key, value, inplace=False, validated=True, non_blocking=False)
+        tensordict._set_str("next", after, inplace=False, validated=True, non_blocking=False)
+        return tensordict, following
+
+    def _fresh(self, after: TensorDictBase) -> TensorDictBase:
+        """What accounts see after the ended among them were reset."""
+        ended = after.get("done")
+        seen = self._reset(TensorDict({"_reset": ended}, batch_size=self.batch_size))
+        for key in terms.flow_keys(self.rules.emit):
+            seen.set(key, torch.where(ended, seen.get(key), after.get(key)))
+        return seen
+
+    def _pack(self, shown: dict[Key, Tensor]) -> TensorDict:
+        top: dict[str, Any] = {}
+        groups: dict[str, dict[str, Tensor]] = {}
+        for key, value in shown.items():
+            if isinstance(key, str):
+                top[key] = value
+            else:
+                groups.setdefault(key[0], {})[key[1]] = value
+        for group, leaves in groups.items():
+            top[group] = TensorDict._new_unsafe(
+                leaves, batch_size=self.batch_size, device=self.device
+            )
+        return TensorDict._new_unsafe(top, batch_size=self.batch_size, device=self.device)
+
+    def _set_seed(self, seed: int | None) -> None:
+        self._seed = 0 if seed is None else seed
+        self._now.episode = torch.full_like(self._account, -1)
+
+    def get_extra_state(self) -> dict[str, Any]:
+        """Accounts and draws as they stand: with them an environment goes on bit for bit."""
+        return {
+            "accounts": dict(self._now.accounts),
+            "episode": self._now.episode,
+            "seed": self._seed,
+        }
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        """Goes on where :meth:`get_extra_state` left off."""
+        fields = {name: value.to(self.device) for name, value in state["accounts"].items()}
+        self._now.accounts = fields
+        self._now.episode = state["episode"].to(self.device)
+        self._seed = state["seed"]
