@@ -14,10 +14,9 @@ from torch import Tensor
 
 from trading_torchrl import risk
 from trading_torchrl.envs import actions as read
-from trading_torchrl.envs import rewards, terms
+from trading_torchrl.envs import objectives, rewards, terms
 
 Fields = dict[str, Tensor]
-RINGS = ("profits", "actions")
 
 
 @dataclass(frozen=True)
@@ -123,21 +122,37 @@ def new_accounts(
     for name, begin in rewards.STATE.get(rules.reward, {}).items():
         fields[name] = asset(0).bool() if isinstance(begin, bool) else account(begin)
     if rules.judges:
-        fields["steps"] = torch.zeros_like(start)
-        fields["profits"] = account(0).float().repeat(terms.PROFIT_WINDOW, 1)
-        fields["actions"] = asset(0).float().repeat(rules.activity_window, 1, 1)
+        fields |= objectives.new_memory(rules.activity_window, start, symbol)
     return fields
 
 
 def merge(mask: Tensor, new: Fields, old: Fields) -> Fields:
     """``new`` where ``mask`` [N], else ``old``."""
 
-    def pick(name: str) -> Tensor:
-        if name in RINGS:
-            return torch.where(mask if new[name].ndim == 2 else mask[:, None], new[name], old[name])
-        return torch.where(mask if new[name].ndim == 1 else mask[:, None], new[name], old[name])
+    def shaped(before: Tensor) -> Tensor:
+        return mask if before.ndim == 1 else mask[:, None]  # rings have time before accounts
 
-    return {name: pick(name) for name in old}
+    return {name: torch.where(shaped(before), new[name], before) for name, before in old.items()}
+
+
+def settle(state: Fields, changed: Fields, stepping: Tensor | None = None) -> Fields:
+    """The accounts after a bar.
+
+    Rings are written in place, one slot an account, rather than copied whole at every bar.
+
+    Args:
+        state: before.
+        changed: what :func:`~trading_torchrl.envs.bar.advance` says changed.
+        stepping: which accounts ``[N]`` took part, if not all.
+    """
+    new = state | changed
+    for name in objectives.RINGS if f"{objectives.RINGS[0]}_ring" in state else ():
+        ring, latest = state[f"{name}_ring"].flatten(0, 1), new.pop(f"{name}_latest")
+        row = objectives.rows(state[f"{name}_ring"], state[f"{name}_slot"])
+        ring[row] = (
+            latest if stepping is None else torch.where(stepping[:, None], latest, ring[row])
+        )
+    return new if stepping is None else merge(stepping, new, state)
 
 
 def look(state: Fields, features: Tensor, rules: Rules) -> dict[terms.Key, Tensor]:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from trading_torchrl import risk
 from trading_torchrl.envs import actions as read
-from trading_torchrl.envs import ledger, rewards, terms
+from trading_torchrl.envs import ledger, objectives, rewards, terms
 from trading_torchrl.envs.accounts import Fields, Rules, look, shown_as
 from trading_torchrl.envs.terms import Bar
 
@@ -135,7 +135,7 @@ def advance(
     )
     shown: dict[terms.Key, Tensor] = {}
     if rules.judges:
-        values, remembered = terms.objectives(bar, state, new["since_trade"])
+        values, remembered = objectives.objectives(bar, state, new["since_trade"])
         new |= remembered
         if "objectives" in rules.emit:
             shown |= {("objectives", key): term.float()[:, None] for key, term in values.items()}

@@ -26,6 +26,9 @@ LONG_SHORT: dict[str, Any] = {
 """The two ready configurations: ``TradingEnv(market, 64, **LONG_SHORT)``."""
 
 ACTIONS = ("continuous", "target", "discrete")
+ROUNDING = 1e-9
+"""Share of the cash below which an order is rounding, even where every trade is welcome."""
+
 FILLS = ("next_open", "close")
 REWARDS = (*rewards.REWARDS, "objectives")
 
@@ -99,7 +102,7 @@ def make_rules(
         borrow=borrow_rate / market.bars_per_year,
         leverage=leverage,
         maintenance=maintenance,
-        min_trade=min_trade,
+        min_trade=max(min_trade, ROUNDING * cash),
         smoothing=smoothing,
         limits=limits or Limits(),
         emit=emitted,

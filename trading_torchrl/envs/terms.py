@@ -1,8 +1,7 @@
 """What a bar of trading was worth beside its reward: the values an environment emits on request.
 
 :data:`EMITTED` names them all with their keys; :func:`market_columns` says which columns of the
-market they look up. Shapes: ``[N]`` for an account, ``[N, A]`` for its assets, rings of the last
-values ``[W, N]`` and ``[W, N, A]`` (slot = step modulo W).
+market they look up. Shapes: ``[N]`` for an account, ``[N, A]`` for its assets.
 """
 
 from __future__ import annotations
@@ -18,8 +17,6 @@ from trading_torchrl.data.market import Market
 from trading_torchrl.risk import drawdown
 
 OBJECTIVES = ("profit", "risk", "activity", "timing", "consistency")
-ACTIVITY_WINDOW = 20
-PROFIT_WINDOW = 10
 RANGE_BARS = 20
 MOMENTUM_BARS = 10
 VOLATILITY_DECAY = 0.94
@@ -206,93 +203,18 @@ def _cheapness(bar: Bar) -> Tensor:
 
 def entry_quality(bar: Bar) -> Tensor:
     """Where in the last 20 bars' range a position was opened or grown: 1 best, -1 worst, 0 none."""
-    grown = bar.units.abs() > bar.units_before.abs()
-    entered = grown | (bar.units * bar.units_before < 0)
-    return torch.where(entered, bar.units.sign() * _cheapness(bar), 0.0)
+    quality = bar.units.sign() * _cheapness(bar)
+    flipped = torch.where(bar.units * bar.units_before < 0, quality, 0.0)
+    return torch.where(bar.units.abs() > bar.units_before.abs(), quality, flipped)
 
 
 def exit_quality(bar: Bar) -> Tensor:
     """Where in the last 20 bars' range a position was closed or cut: 1 best, -1 worst, 0 none."""
-    cut = (bar.units.abs() < bar.units_before.abs()) | (bar.units * bar.units_before < 0)
-    return torch.where(cut, -bar.units_before.sign() * _cheapness(bar), 0.0)
+    quality = -bar.units_before.sign() * _cheapness(bar)
+    flipped = torch.where(bar.units * bar.units_before < 0, quality, 0.0)
+    return torch.where(bar.units.abs() < bar.units_before.abs(), quality, flipped)
 
 
 def momentum_alignment(bar: Bar) -> Tensor:
     """Side of the position times the momentum that was known when it was decided, in [-1, 1]."""
     return bar.units.sign() * bar.price["momentum"]
-
-
-def remember(ring: Tensor, value: Tensor, step: Tensor) -> Tensor:
-    """Writes ``value`` into the slot of each account's step."""
-    window = len(ring)
-    slot = torch.arange(window, device=ring.device)[:, None] == step % window
-    if ring.ndim == 3:
-        slot = slot[..., None]
-    return torch.where(slot, value.to(ring.dtype), ring)
-
-
-def spread(ring: Tensor, steps: Tensor) -> Tensor:
-    """Standard deviation over the steps a ring remembers, 0 for fewer than two."""
-    count = steps.clamp(max=len(ring)).to(ring.dtype)
-    if ring.ndim == 3:
-        count = count[:, None]
-    known = torch.arange(len(ring), device=ring.device).view(-1, *[1] * (ring.ndim - 1)) < count
-    count = count.clamp(min=1)
-    mean = torch.where(known, ring, 0.0).sum(0) / count
-    square = torch.where(known, (ring - mean) ** 2, 0.0).sum(0) / count
-    return square.sqrt()
-
-
-def objectives(
-    bar: Bar, state: dict[str, Tensor], idle: Tensor
-) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """The five terms an environment can know, ``[N]`` each, and what they remember.
-
-    - profit: (realised + 0.3 x change of unrealised) / capital at work x 100, losses x 1.5;
-    - risk: -(exp(10 (drawdown - 0.05)) - 1) beyond 5 %, -50 (VaR95 - 0.02) beyond 2 %,
-      -10 (exposure - 0.95) beyond 95 %, -0.5 volatility;
-    - activity: deviation of the last 20 actions (> 0.3: +0.2, > 0.2: +0.1), idle for more than 50
-      bars -0.1, a trade within 3 bars of the last -0.05, a decisive |action| > 0.3 +0.05;
-    - timing: 0.5 entry quality + 0.5 exit quality + 0.3 momentum alignment;
-    - consistency: +0.2 while the last 10 profits deviate by less than 0.02, else -0.1 x deviation.
-
-    The sixth, exploration, depends on what a learner has seen and is not the environment's.
-    Several assets are averaged (profit: over the capital at work in all of them).
-    """
-    step, steps = state["steps"], state["steps"] + 1
-    before = bar.units_before * (bar.price_before - bar.entry_before)
-    after = bar.units * (bar.price["close"] - bar.entry)
-    earned = (bar.realised + 0.3 * (after - before)).sum(-1)
-    held = torch.maximum(bar.units_before.abs(), bar.units.abs()) * bar.fill_price
-    profit = earned / held.sum(-1).clamp(min=bar.floor)
-    profits = remember(state["profits"], profit, step)
-    actions = remember(state["actions"], bar.action, step)
-
-    fallen = drawdown(bar.equity, bar.peak)
-    gross = (bar.units * bar.price["close"]).abs()
-    equity = bar.equity.clamp(min=bar.floor)
-    volatility = bar.price["volatility"]
-    var95 = NORMAL_95 * (volatility * gross).sum(-1) / equity
-    risk = (
-        -torch.expm1(10 * (fallen - 0.05).clamp(min=0))
-        - 50 * (var95 - 0.02).clamp(min=0)
-        - 10 * (gross.sum(-1) / equity - 0.95).clamp(min=0)
-        - 0.5 * volatility.mean(-1)
-    )
-
-    varied = spread(actions, steps)
-    lively = 0.1 * (varied > 0.2).double() + 0.1 * (varied > 0.3).double()
-    asleep = 0.1 * (idle > 50).double()
-    hasty = 0.05 * ((bar.traded != 0) & (state["since_trade"] < 3)).double()
-    decisive = 0.05 * (bar.action.abs() > 0.3).double()
-    timing = 0.5 * entry_quality(bar) + 0.5 * exit_quality(bar) + 0.3 * momentum_alignment(bar)
-
-    wobble = spread(profits, steps).double()
-    values = {
-        "profit": 100 * torch.where(profit < 0, 1.5 * profit, profit),
-        "risk": risk,
-        "activity": (lively - asleep - hasty + decisive).mean(-1),
-        "timing": timing.mean(-1),
-        "consistency": torch.where(wobble < 0.02, 0.2, -0.1 * wobble),
-    }
-    return values, {"profits": profits, "actions": actions, "steps": steps}

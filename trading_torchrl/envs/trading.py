@@ -17,6 +17,7 @@ from trading_torchrl.data.scaler import Scaler
 from trading_torchrl.envs import accounts, bar, draws, specs, terms
 from trading_torchrl.envs import actions as named
 from trading_torchrl.envs.compiling import compiled_advance, compiles
+from trading_torchrl.envs.objectives import ACTIVITY_WINDOW
 from trading_torchrl.envs.settings import at_least, first_starts, make_rules
 from trading_torchrl.envs.specs import observation_names
 from trading_torchrl.envs.terms import Key
@@ -119,7 +120,7 @@ class TradingEnv(EnvBase):
         min_trade: float = 25.0,
         smoothing: int = 3,
         limits: Limits | None = None,
-        activity_window: int = terms.ACTIVITY_WINDOW,
+        activity_window: int = ACTIVITY_WINDOW,
         seed: int = 0,
         first_account: int = 0,
         compiled: bool | None = None,
@@ -192,6 +193,12 @@ class TradingEnv(EnvBase):
             rules, num_envs, len(names), len(market.symbols), device
         )
 
+    @property
+    def account_bytes(self) -> float:
+        """Memory one account takes, whatever the market's size."""
+        fields = self._now.accounts.values()
+        return sum(field.numel() * field.element_size() for field in fields) / self.batch_size[0]
+
     def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
         mask = None if tensordict is None else tensordict.get("_reset", None)
         if mask is None or not self._now.accounts:
@@ -225,14 +232,12 @@ class TradingEnv(EnvBase):
             changed, shown = self._advance(
                 self._now.accounts, action, self._prices, self._seen, self._days
             )
-        new = self._now.accounts | changed
         self._flag(shown, action)
-        partial_step = tensordict.get("_step", None)
-        if partial_step is not None:
-            steps = partial_step.reshape(self.batch_size)
-            new = accounts.merge(steps, new, self._now.accounts)
-            shown = self._stand_still(steps, shown, tensordict)
-        self._now.accounts = new
+        stepping = tensordict.get("_step", None)
+        if stepping is not None:
+            stepping = stepping.reshape(self.batch_size)
+            shown = self._stand_still(stepping, shown, tensordict)
+        self._now.accounts = accounts.settle(self._now.accounts, changed, stepping)
         return self._pack(shown)
 
     def _flag(self, shown: dict[Key, Tensor], action: Tensor) -> None:
@@ -318,14 +323,16 @@ class TradingEnv(EnvBase):
     def get_extra_state(self) -> dict[str, Any]:
         """Accounts and draws as they stand: with them an environment goes on bit for bit."""
         return {
-            "accounts": dict(self._now.accounts),
+            "accounts": {name: field.clone() for name, field in self._now.accounts.items()},
             "episode": self._now.episode,
             "seed": self._seed,
         }
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """Goes on where :meth:`get_extra_state` left off."""
-        fields = {name: value.to(self.device) for name, value in state["accounts"].items()}
+        fields = {
+            name: value.to(self.device, copy=True) for name, value in state["accounts"].items()
+        }
         self._now.accounts = fields
         self._now.episode = state["episode"].to(self.device)
         self._seed = state["seed"]

@@ -1,0 +1,122 @@
+"""The objectives' terms: five views of what a bar was worth, and the short memory they need.
+
+Shapes: ``[N]`` for an account, ``[N, A]`` for its assets, rings of the last W values ``[W, N, K]``
+with the slot that is written next ``[N]`` and running sums ``[N, K]``.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from trading_torchrl.envs.terms import (
+    NORMAL_95,
+    Bar,
+    entry_quality,
+    exit_quality,
+    momentum_alignment,
+)
+from trading_torchrl.risk import drawdown
+
+Fields = dict[str, Tensor]
+
+ACTIVITY_WINDOW = 20
+PROFIT_WINDOW = 10
+RINGS = ("profit", "action")
+
+
+def new_memory(activity_window: int, start: Tensor, symbol: Tensor) -> Fields:
+    """Fields of accounts that remember nothing yet, for ``start`` [N] and ``symbol`` [N, A]."""
+    fields = {}
+    for name, like, window in (
+        ("profit", start[:, None], PROFIT_WINDOW),
+        ("action", symbol, activity_window),
+    ):
+        fields[f"{name}_ring"] = torch.zeros_like(like, dtype=torch.float32).repeat(window, 1, 1)
+        fields[f"{name}_slot"] = torch.zeros_like(start)
+        fields[f"{name}_count"] = torch.zeros_like(start, dtype=torch.float64)
+        fields[f"{name}_sum"] = torch.zeros_like(like, dtype=torch.float64)
+        fields[f"{name}_square"] = torch.zeros_like(like, dtype=torch.float64)
+    return fields
+
+
+def rows(ring: Tensor, slot: Tensor) -> Tensor:
+    """Where each account's ``slot`` [N] lies in ``ring.flatten(0, 1)``."""
+    return slot * ring.shape[1] + torch.arange(len(slot), device=slot.device)
+
+
+def spread(name: str, value: Tensor, state: Fields) -> tuple[Tensor, Fields]:
+    """Deviation of the last W values [N, K], this one included, and what is to be remembered."""
+    ring, slot = state[f"{name}_ring"], state[f"{name}_slot"]
+    window = len(ring)
+    latest = value.float()
+    oldest = ring.flatten(0, 1)[rows(ring, slot)].double()
+    exact = latest.double()
+    total = state[f"{name}_sum"] + exact - oldest
+    square = state[f"{name}_square"] + exact * exact - oldest * oldest
+    count = (state[f"{name}_count"] + 1).clamp(max=window)
+    share = (1 / count)[:, None]
+    mean = total * share
+    deviation = (square * share - mean * mean).clamp(min=0).sqrt()
+    # The slot goes round without a remainder, which compiled code does one account at a time.
+    return deviation, {
+        f"{name}_sum": total,
+        f"{name}_square": square,
+        f"{name}_count": count,
+        f"{name}_slot": torch.where(slot < window - 1, slot + 1, 0),
+        f"{name}_latest": latest,
+    }
+
+
+def objectives(
+    bar: Bar, state: dict[str, Tensor], idle: Tensor
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """The five terms an environment can know, ``[N]`` each, and what they remember.
+
+    - profit: (realised + 0.3 x change of unrealised) / capital at work x 100, losses x 1.5;
+    - risk: -(exp(10 (drawdown - 0.05)) - 1) beyond 5 %, -50 (VaR95 - 0.02) beyond 2 %,
+      -10 (exposure - 0.95) beyond 95 %, -0.5 volatility;
+    - activity: deviation of the last 20 actions (> 0.3: +0.2, > 0.2: +0.1), idle for more than 50
+      bars -0.1, a trade within 3 bars of the last -0.05, a decisive |action| > 0.3 +0.05;
+    - timing: 0.5 entry quality + 0.5 exit quality + 0.3 momentum alignment;
+    - consistency: +0.2 while the last 10 profits deviate by less than 0.02, else -0.1 x deviation.
+
+    The sixth, exploration, depends on what a learner has seen and is not the environment's.
+    Several assets are averaged (profit: over the capital at work in all of them).
+    """
+    before = bar.units_before * (bar.price_before - bar.entry_before)
+    after = bar.units * (bar.price["close"] - bar.entry)
+    earned = (bar.realised + 0.3 * (after - before)).sum(-1)
+    held = torch.maximum(bar.units_before.abs(), bar.units.abs()) * bar.fill_price
+    profit = earned / held.sum(-1).clamp(min=bar.floor)
+    wobble, profits = spread("profit", profit[:, None], state)
+    varied, actions = spread("action", bar.action, state)
+
+    fallen = drawdown(bar.equity, bar.peak)
+    gross = (bar.units * bar.price["close"]).abs()
+    equity = bar.equity.clamp(min=bar.floor)
+    volatility = bar.price["volatility"]
+    var95 = NORMAL_95 * (volatility * gross).sum(-1) / equity
+    risk = (
+        -torch.expm1(10 * (fallen - 0.05).clamp(min=0))
+        - 50 * (var95 - 0.02).clamp(min=0)
+        - 10 * (gross.sum(-1) / equity - 0.95).clamp(min=0)
+        - 0.5 * volatility.mean(-1)
+    )
+
+    def worth(condition: Tensor, amount: float) -> Tensor:
+        return torch.where(condition, amount, 0.0)
+
+    lively = worth(varied > 0.2, 0.1) + worth(varied > 0.3, 0.1)
+    hasty = torch.where(bar.traded != 0, worth(state["since_trade"] < 3, 0.05), 0.0)
+    active = lively - worth(idle > 50, 0.1) - hasty + worth(bar.action.abs() > 0.3, 0.05)
+    timing = 0.5 * entry_quality(bar) + 0.5 * exit_quality(bar) + 0.3 * momentum_alignment(bar)
+
+    values = {
+        "profit": 100 * torch.where(profit < 0, 1.5 * profit, profit),
+        "risk": risk,
+        "activity": active.mean(-1),
+        "timing": timing.mean(-1),
+        "consistency": torch.where(wobble < 0.02, 0.2, -0.1 * wobble)[:, 0],
+    }
+    return values, {**profits, **actions}

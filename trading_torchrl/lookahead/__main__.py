@@ -1,0 +1,5 @@
+"""``python -m trading_torchrl.lookahead``."""
+
+from trading_torchrl.lookahead.command import main
+
+raise SystemExit(main())
