@@ -146,17 +146,17 @@ def settle(state: Fields, changed: Fields, stepping: Tensor | None = None) -> Fi
         stepping: which accounts ``[N]`` took part, if not all.
     """
     new = state | changed
-    for name in objectives.RINGS if f"{objectives.RINGS[0]}_ring" in state else ():
+    for name in objectives.RINGS if "slot" in state else ():
         ring, latest = state[f"{name}_ring"].flatten(0, 1), new.pop(f"{name}_latest")
-        row = objectives.rows(state[f"{name}_ring"], state[f"{name}_slot"])
+        row = objectives.rows(state[f"{name}_ring"], state["slot"])
         ring[row] = (
             latest if stepping is None else torch.where(stepping[:, None], latest, ring[row])
         )
     return new if stepping is None else merge(stepping, new, state)
 
 
-def look(state: Fields, features: Tensor, rules: Rules) -> dict[terms.Key, Tensor]:
-    """What accounts see as they stand: the observation, the mask, the emitted holdings."""
+def look(state: Fields, features: Tensor, rules: Rules) -> tuple[Fields, terms.Emitted]:
+    """What accounts see as they stand: observation and mask, and the emitted holdings."""
     value = state["units"] * state["price"]
     part = 1 / state["equity"].clamp(min=rules.floor)
     own = [
@@ -172,7 +172,7 @@ def look(state: Fields, features: Tensor, rules: Rules) -> dict[terms.Key, Tenso
     if features.shape[-1]:
         seen = features[state["symbol"] * rules.bars + state["bar"][:, None]]
         parts.insert(0, seen.flatten(1))
-    shown: dict[terms.Key, Tensor] = {"observation": torch.cat(parts, -1)}
+    shown = {"observation": torch.cat(parts, -1)}
     if rules.actions == "discrete":
         winning = read.winning(state["units"], state["price"], state["entry"])
         mask = read.discrete_mask(
@@ -184,17 +184,9 @@ def look(state: Fields, features: Tensor, rules: Rules) -> dict[terms.Key, Tenso
             min_trade=rules.min_trade,
         )
         shown["action_mask"] = mask.flatten(1)
-    if "index" in rules.emit:
-        shown["market", "symbol"] = state["symbol"]
-        shown["market", "bar"] = state["bar"][:, None]
-    for name in rules.emit:
-        if name not in terms.FLOWS and name not in ("objectives", "index"):
-            held = terms.holdings(name, state, rules.cash, rules.floor)
-            shown[terms.EMITTED[name][0]] = shown_as(name, held)
-    return shown
-
-
-def shown_as(name: str, value: Tensor) -> Tensor:
-    """``[N, 1]`` for an account, ``[N, A]`` for its assets."""
-    value = value.to(terms.dtype_of(name))
-    return value if name in terms.PER_ASSET else value[:, None]
+    emitted = {
+        terms.EMITTED[name][0]: terms.holdings(name, state, rules.cash, rules.floor)
+        for name in rules.emit
+        if name not in terms.FLOWS and name not in ("objectives", "index")
+    }
+    return shown, emitted

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from trading_torchrl import risk
 from trading_torchrl.envs import actions as read
-from trading_torchrl.envs import ledger, objectives, rewards, terms
-from trading_torchrl.envs.accounts import Fields, Rules, look, shown_as
+from trading_torchrl.envs import ledger, objectives, packing, rewards, terms
+from trading_torchrl.envs.accounts import Fields, Rules, look
 from trading_torchrl.envs.terms import Bar
 
 GOES_ON, TERMINATED, TRUNCATED, UNREADABLE = 0, 1, 2, 3
@@ -23,7 +23,7 @@ GOES_ON, TERMINATED, TRUNCATED, UNREADABLE = 0, 1, 2, 3
 
 def advance(
     state: Fields, action: Tensor, prices: Tensor, features: Tensor, days: Tensor, rules: Rules
-) -> tuple[Fields, dict[terms.Key, Tensor]]:
+) -> tuple[Fields, Fields, tuple[Tensor, ...]]:
     """One bar.
 
     Args:
@@ -35,8 +35,8 @@ def advance(
         rules: see :class:`Rules`.
 
     Returns:
-        the fields that changed, and what the environment shows: ``observation``, ``reward``,
-        ``ends`` (how the bar ended, see above), and the emitted values, by key.
+        the fields that changed; what the environment shows: ``observation``, ``reward`` and
+        ``ends`` (how the bar ended, see above); and the emitted values, packed.
     """
     # Whoever steps on after the last bar stays on it: rows beyond belong to the next symbol.
     now = (state["bar"] + 1).clamp(max=rules.bars - 1)
@@ -133,27 +133,31 @@ def advance(
         floor=rules.floor,
         cap=rules.cap,
     )
-    shown: dict[terms.Key, Tensor] = {}
+    values: Fields = {}
     if rules.judges:
-        values, remembered = objectives.objectives(bar, state, new["since_trade"])
+        values, remembered = objectives.objectives(
+            bar, state, new["since_trade"], rules.activity_window
+        )
         new |= remembered
-        if "objectives" in rules.emit:
-            shown |= {("objectives", key): term.float()[:, None] for key, term in values.items()}
     if rules.reward == "objectives":
-        shown["reward"] = torch.stack([values[key] for key in terms.OBJECTIVES], -1).float()
+        reward = torch.stack([values[key] for key in terms.OBJECTIVES], -1)
     else:
-        reward, remembered = rewards.REWARDS[rules.reward](bar, state, rules.risk_aversion)
+        worth, remembered = rewards.REWARDS[rules.reward](bar, state, rules.risk_aversion)
+        reward = worth[:, None]
         new |= remembered
-        shown["reward"] = reward.float()[:, None]
+
+    shown, emitted = look(state | new, features, rules)
+    shown["reward"] = reward.float()
+    emitted |= {("objectives", key): value for key, value in values.items()}
+    emitted |= {
+        terms.EMITTED[name][0]: terms.flow(name, bar) for name in rules.emit if name in terms.FLOWS
+    }
 
     ends = torch.where(now < state["end"], float(GOES_ON), TRUNCATED)
     ends = torch.where(equity > rules.ruin, ends, TERMINATED)
     readable = wanted.sum(-1)
     shown["ends"] = torch.where(readable == readable, ends, UNREADABLE).float()[:, None]
-    for flow in rules.emit:
-        if flow in terms.FLOWS:
-            shown[terms.EMITTED[flow][0]] = shown_as(flow, terms.flow(flow, bar))
-    return new, shown | look(state | new, features, rules)
+    return new, shown, packing.pack(emitted, packing.layout(rules))
 
 
 def _read(

@@ -1,7 +1,7 @@
 """The objectives' terms: five views of what a bar was worth, and the short memory they need.
 
 Shapes: ``[N]`` for an account, ``[N, A]`` for its assets, rings of the last W values ``[W, N, K]``
-with the slot that is written next ``[N]`` and running sums ``[N, K]``.
+with running sums ``[N, K]``, and the slot ``[N]`` that is written next.
 """
 
 from __future__ import annotations
@@ -9,13 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from trading_torchrl.envs.terms import (
-    NORMAL_95,
-    Bar,
-    entry_quality,
-    exit_quality,
-    momentum_alignment,
-)
+from trading_torchrl.envs.terms import Bar, entry_quality, exit_quality, momentum_alignment, var95
 from trading_torchrl.risk import drawdown
 
 Fields = dict[str, Tensor]
@@ -27,14 +21,13 @@ RINGS = ("profit", "action")
 
 def new_memory(activity_window: int, start: Tensor, symbol: Tensor) -> Fields:
     """Fields of accounts that remember nothing yet, for ``start`` [N] and ``symbol`` [N, A]."""
-    fields = {}
-    for name, like, window in (
-        ("profit", start[:, None], PROFIT_WINDOW),
-        ("action", symbol, activity_window),
-    ):
-        fields[f"{name}_ring"] = torch.zeros_like(like, dtype=torch.float32).repeat(window, 1, 1)
-        fields[f"{name}_slot"] = torch.zeros_like(start)
-        fields[f"{name}_count"] = torch.zeros_like(start, dtype=torch.float64)
+    fields = {
+        "slot": torch.zeros_like(start),
+        "count": torch.zeros_like(start, dtype=torch.float64),
+    }
+    longest = max(activity_window, PROFIT_WINDOW)
+    for name, like in (("profit", start[:, None]), ("action", symbol)):
+        fields[f"{name}_ring"] = torch.zeros_like(like, dtype=torch.float32).repeat(longest, 1, 1)
         fields[f"{name}_sum"] = torch.zeros_like(like, dtype=torch.float64)
         fields[f"{name}_square"] = torch.zeros_like(like, dtype=torch.float64)
     return fields
@@ -45,32 +38,35 @@ def rows(ring: Tensor, slot: Tensor) -> Tensor:
     return slot * ring.shape[1] + torch.arange(len(slot), device=slot.device)
 
 
-def spread(name: str, value: Tensor, state: Fields) -> tuple[Tensor, Fields]:
+def step_on(state: Fields) -> Fields:
+    """The next slot, and how many values are remembered.
+
+    The slot goes round without a remainder, which compiled code takes one account at a time.
+    """
+    longest = len(state["profit_ring"])
+    slot = torch.where(state["slot"] < longest - 1, state["slot"] + 1, 0)
+    return {"slot": slot, "count": (state["count"] + 1).clamp(max=longest)}
+
+
+def spread(name: str, window: int, value: Tensor, state: Fields) -> tuple[Tensor, Fields]:
     """Deviation of the last W values [N, K], this one included, and what is to be remembered."""
-    ring, slot = state[f"{name}_ring"], state[f"{name}_slot"]
-    window = len(ring)
+    ring = state[f"{name}_ring"]
+    leaving = state["slot"] - window
+    leaving = torch.where(leaving < 0, leaving + len(ring), leaving)
+    oldest = ring.flatten(0, 1)[rows(ring, leaving)].double()
     latest = value.float()
-    oldest = ring.flatten(0, 1)[rows(ring, slot)].double()
     exact = latest.double()
     total = state[f"{name}_sum"] + exact - oldest
     square = state[f"{name}_square"] + exact * exact - oldest * oldest
-    count = (state[f"{name}_count"] + 1).clamp(max=window)
-    share = (1 / count)[:, None]
+    share = (1 / (state["count"] + 1).clamp(max=window))[:, None]
     mean = total * share
     deviation = (square * share - mean * mean).clamp(min=0).sqrt()
-    # The slot goes round without a remainder, which compiled code does one account at a time.
-    return deviation, {
-        f"{name}_sum": total,
-        f"{name}_square": square,
-        f"{name}_count": count,
-        f"{name}_slot": torch.where(slot < window - 1, slot + 1, 0),
-        f"{name}_latest": latest,
-    }
+    return deviation, {f"{name}_sum": total, f"{name}_square": square, f"{name}_latest": latest}
 
 
 def objectives(
-    bar: Bar, state: dict[str, Tensor], idle: Tensor
-) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    bar: Bar, state: Fields, idle: Tensor, activity_window: int
+) -> tuple[Fields, Fields]:
     """The five terms an environment can know, ``[N]`` each, and what they remember.
 
     - profit: (realised + 0.3 x change of unrealised) / capital at work x 100, losses x 1.5;
@@ -89,18 +85,18 @@ def objectives(
     earned = (bar.realised + 0.3 * (after - before)).sum(-1)
     held = torch.maximum(bar.units_before.abs(), bar.units.abs()) * bar.fill_price
     profit = earned / held.sum(-1).clamp(min=bar.floor)
-    wobble, profits = spread("profit", profit[:, None], state)
-    varied, actions = spread("action", bar.action, state)
+    wobble, profits = spread("profit", PROFIT_WINDOW, profit[:, None], state)
+    varied, actions = spread("action", activity_window, bar.action, state)
 
     fallen = drawdown(bar.equity, bar.peak)
-    gross = (bar.units * bar.price["close"]).abs()
-    equity = bar.equity.clamp(min=bar.floor)
+    value = bar.units * bar.price["close"]
+    part = 1 / bar.equity.clamp(min=bar.floor)
     volatility = bar.price["volatility"]
-    var95 = NORMAL_95 * (volatility * gross).sum(-1) / equity
     risk = (
-        -torch.expm1(10 * (fallen - 0.05).clamp(min=0))
-        - 50 * (var95 - 0.02).clamp(min=0)
-        - 10 * (gross.sum(-1) / equity - 0.95).clamp(min=0)
+        1
+        - (10 * (fallen - 0.05).clamp(min=0)).exp()
+        - 50 * (var95(value, volatility, part) - 0.02).clamp(min=0)
+        - 10 * (value.abs().sum(-1) * part - 0.95).clamp(min=0)
         - 0.5 * volatility.mean(-1)
     )
 
@@ -119,4 +115,4 @@ def objectives(
         "timing": timing.mean(-1),
         "consistency": torch.where(wobble < 0.02, 0.2, -0.1 * wobble)[:, 0],
     }
-    return values, {**profits, **actions}
+    return values, {**step_on(state), **profits, **actions}

@@ -9,6 +9,7 @@ from trading_torchrl.data.features import WARMUP
 from trading_torchrl.data.market import Market
 from trading_torchrl.envs import rewards, terms
 from trading_torchrl.envs.accounts import Rules
+from trading_torchrl.envs.columns import columns_for
 from trading_torchrl.risk import Limits
 
 LONG_ONLY: dict[str, Any] = {
@@ -90,6 +91,7 @@ def make_rules(
             f"assets={assets}, but this market has {symbols} symbols; at most that many"
         )
     emitted = _emitted(emit, window)
+    wanted = (*emitted, "objectives") if reward == "objectives" else emitted
     return Rules(
         actions=actions,
         short=short,
@@ -107,7 +109,7 @@ def make_rules(
         limits=limits or Limits(),
         emit=emitted,
         activity_window=activity_window,
-        columns=_columns(market, reward, emitted, short or leverage > 1),
+        columns=columns_for(market, short or leverage > 1, wanted),
         bars=len(market),
         episode_bars=episode_bars or len(market),
         assets=assets,
@@ -144,19 +146,6 @@ def _emitted(emit: Iterable[str], window: int | None) -> tuple[str, ...]:
             f"emit: {unknown[0]!r} is not known; allowed are {', '.join(terms.EMITTED)}, or 'all'"
         )
     return tuple(name for name in terms.EMITTED if name in wanted)
-
-
-def _columns(
-    market: Market, reward: str, emitted: tuple[str, ...], margin: bool
-) -> tuple[str, ...]:
-    """Columns of the price table that the step looks up."""
-    columns = ["open", "close"]
-    if margin:
-        columns += ["high", "low"]
-    if not bool((market.volume > 0).all()):
-        columns += ["fill_volume", "volume"] if margin else ["fill_volume"]
-    wanted = {*emitted, "objectives"} if reward == "objectives" else set(emitted)
-    return (*columns, *terms.columns_for(frozenset(wanted)))
 
 
 def one_of(name: str, value: str, allowed: Sequence[str]) -> None:

@@ -14,13 +14,12 @@ from torchrl.envs import EnvBase
 from trading_torchrl.data.features import with_features
 from trading_torchrl.data.market import Market
 from trading_torchrl.data.scaler import Scaler
-from trading_torchrl.envs import accounts, bar, draws, specs, terms
+from trading_torchrl.envs import accounts, bar, columns, draws, packing, specs, terms
 from trading_torchrl.envs import actions as named
 from trading_torchrl.envs.compiling import compiled_advance, compiles
 from trading_torchrl.envs.objectives import ACTIVITY_WINDOW
 from trading_torchrl.envs.settings import at_least, first_starts, make_rules
 from trading_torchrl.envs.specs import observation_names
-from trading_torchrl.envs.terms import Key
 from trading_torchrl.risk import Limits
 
 
@@ -170,7 +169,7 @@ class TradingEnv(EnvBase):
         self._account = torch.arange(first_account, first_account + num_envs, device=device)
 
         # Symbol after symbol, so that one index finds a bar and a window is one stretch of rows.
-        by_symbol = [terms.price_column(market, name, fill) for name in rules.columns]
+        by_symbol = [columns.column(market, name, fill) for name in rules.columns]
         self._prices = torch.stack(by_symbol, -1).transpose(0, 1).flatten(0, 1).to(device)
         self.table = features.transpose(0, 1).flatten(0, 1).contiguous().to(device)
         self._seen = self.table if window is None else self.table[:, :0]
@@ -182,6 +181,7 @@ class TradingEnv(EnvBase):
             if self.compiled
             else partial(bar.advance, rules=rules)
         )
+        self._packs = packing.layout(rules)
         self._now = Progress(self._account)
 
         names = observation_names(rules, market.feature_names, window is not None)
@@ -209,12 +209,15 @@ class TradingEnv(EnvBase):
         self._now.accounts = (
             accounts.merge(mask, fresh, self._now.accounts) if self._now.accounts else fresh
         )
-        shown = accounts.look(self._now.accounts, self._seen, self.rules)
-        for key in ("done", "terminated", "truncated"):
-            shown[key] = torch.zeros((*self.batch_size, 1), dtype=torch.bool, device=self.device)
-        for flow in terms.flow_keys(self.rules.emit):
-            shown[flow] = self.observation_spec[flow].zero()
-        return self._pack(shown)
+        shown, emitted = accounts.look(self._now.accounts, self._seen, self.rules)
+        for flag in ("done", "terminated", "truncated"):
+            shown[flag] = torch.zeros((*self.batch_size, 1), dtype=torch.bool, device=self.device)
+        n = self.batch_size[0]
+        for pack in self._packs:
+            for key in pack.keys:
+                value = emitted.get(key, torch.zeros(n, pack.width, device=self.device))
+                emitted[key] = value.to(pack.dtype, copy=True).view(n, pack.width)
+        return self._assemble(shown, emitted)
 
     def _draw(self) -> tuple[Tensor, Tensor]:
         """Symbols [N, A] and first bar [N] of every account's current episode."""
@@ -229,18 +232,18 @@ class TradingEnv(EnvBase):
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
         action = tensordict.get("action").reshape(self.batch_size[0], self.rules.assets)
         with torch.no_grad():
-            changed, shown = self._advance(
+            changed, shown, packed = self._advance(
                 self._now.accounts, action, self._prices, self._seen, self._days
             )
         self._flag(shown, action)
         stepping = tensordict.get("_step", None)
         if stepping is not None:
             stepping = stepping.reshape(self.batch_size)
-            shown = self._stand_still(stepping, shown, tensordict)
         self._now.accounts = accounts.settle(self._now.accounts, changed, stepping)
-        return self._pack(shown)
+        after = self._assemble(shown, packing.unpack(packed, self._packs))
+        return after if stepping is None else self._stand_still(stepping, after, tensordict)
 
-    def _flag(self, shown: dict[Key, Tensor], action: Tensor) -> None:
+    def _flag(self, shown: dict[str, Tensor], action: Tensor) -> None:
         """Turns how the bar ended into flags; refuses actions that could not be read."""
         ends = shown.pop("ends")
         done = ends != bar.GOES_ON
@@ -266,16 +269,16 @@ class TradingEnv(EnvBase):
         )
 
     def _stand_still(
-        self, steps: Tensor, shown: dict[Key, Tensor], tensordict: TensorDictBase
-    ) -> dict[Key, Tensor]:
-        """What accounts show that sit this step out: what they showed before, and no reward."""
+        self, stepping: Tensor, after: TensorDictBase, before: TensorDictBase
+    ) -> TensorDictBase:
+        """Accounts that sit a step out show what they showed before, and no reward."""
 
-        def pick(key: Key, value: Tensor) -> Tensor:
-            before = tensordict.get(key, None) if key != "reward" else None
-            before = torch.zeros_like(value) if before is None else before
-            return torch.where(steps.view(-1, *[1] * (value.ndim - 1)), value, before)
+        def pick(key: Any, value: Tensor) -> Tensor:
+            kept = None if key == "reward" else before.get(key, None)
+            kept = torch.zeros_like(value) if kept is None else kept
+            return torch.where(stepping.view(-1, *[1] * (value.ndim - 1)), value, kept)
 
-        return {key: pick(key, value) for key, value in shown.items()}
+        return after.named_apply(pick, nested_keys=True)
 
     def step_and_maybe_reset(
         self, tensordict: TensorDictBase
@@ -298,18 +301,20 @@ class TradingEnv(EnvBase):
         """What accounts see after the ended among them were reset."""
         ended = after.get("done")
         seen = self._reset(TensorDict({"_reset": ended}, batch_size=self.batch_size))
-        for key in terms.flow_keys(self.rules.emit):
-            seen.set(key, torch.where(ended, seen.get(key), after.get(key)))
+        for name in self.rules.emit:
+            if name in terms.FLOWS or name == "objectives":
+                for key in terms.EMITTED[name]:
+                    seen.set(key, torch.where(ended, seen.get(key), after.get(key)))
         return seen
 
-    def _pack(self, shown: dict[Key, Tensor]) -> TensorDict:
-        top: dict[str, Any] = {}
+    def _assemble(self, shown: dict[str, Tensor], emitted: terms.Emitted) -> TensorDict:
+        top: dict[str, Any] = dict(shown)
         groups: dict[str, dict[str, Tensor]] = {}
-        for key, value in shown.items():
-            if isinstance(key, str):
-                top[key] = value
-            else:
-                groups.setdefault(key[0], {})[key[1]] = value
+        for (group, name), value in emitted.items():
+            groups.setdefault(group, {})[name] = value
+        if "index" in self.rules.emit:
+            held = self._now.accounts
+            groups["market"] = {"symbol": held["symbol"], "bar": held["bar"][:, None]}
         for group, leaves in groups.items():
             top[group] = TensorDict._new_unsafe(
                 leaves, batch_size=self.batch_size, device=self.device
