@@ -3,17 +3,16 @@
     python results/ledger.py                    # 10,000 random accounts of 25 bars, about a minute
     python results/ledger.py --cases 100000
 
-The rules, the markets and the reference are those of `tests/envs/test_ledger.py`. The last line is
-JSON.
+The rules, the markets and the reference are those of `tests/envs/test_ledger.py`.
 """
 
 import argparse
-import json
 import math
 import sys
 from pathlib import Path
 
 import torch
+from rows import Row, hand_over
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "envs"))
 
@@ -23,7 +22,7 @@ ALLOWED = 1e-6
 
 
 def main() -> None:
-    """Compares, prints what differs and a line of JSON; exits with 1 where something does."""
+    """Compares, and prints what differs."""
     parser = argparse.ArgumentParser(description="the environment's ledger against decimals")
     parser.add_argument("--cases", type=int, default=10_000, help="random accounts")
     parser.add_argument("--seed", type=int, default=1_000_000, help="of the first set of rules")
@@ -38,19 +37,17 @@ def main() -> None:
         if result.error > ALLOWED:
             differing.append(result.where)
             print(result.where)
-    summary = {
-        "cases": cases,
-        "bars": bars,
-        "largest_error": largest,
-        "allowed": ALLOWED,
-        "differing_rules": len(differing),
-    }
-    print(
-        f"{cases:,} accounts, {bars:,} bars on 1,000,000: largest error {largest:.3g},"
-        f" {len(differing)} sets of rules differ"
+    row = Row(
+        f"largest error on 1,000,000, {cases:,} random accounts",
+        f"{largest:.2g} ({len(differing)} sets of rules differ)",
+        f"at most {ALLOWED:g}, 10,000 accounts",
+        not differing and cases >= 10_000,
     )
-    print(json.dumps(summary))
-    sys.exit(bool(differing))
+    note = (
+        f"{bars:,} bars of random rules (actions, assets, costs, borrow, margin, limits, bars"
+        " without volume) against a scalar account in decimals of 50 digits that shares no code."
+    )
+    hand_over("Ledger against decimals", note, [row])
 
 
 if __name__ == "__main__":

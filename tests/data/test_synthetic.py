@@ -405,5 +405,7 @@ def test_hidden_columns_never_reach_an_observation(market: Market) -> None:
     for window in (None, 8):
         env = TradingEnv(market, 1, emit="all", window=window, compiled=False)
         assert not set(env.observation_names) & set(market.hidden)
-        leaves = {key[-1] if isinstance(key, tuple) else key for key in env.reset().keys(True, True)}
+        leaves = {
+            key[-1] if isinstance(key, tuple) else key for key in env.reset().keys(True, True)
+        }
         assert not leaves & set(market.hidden)

@@ -109,8 +109,8 @@ def test_round_trip_from_a_name_and_back(name: int, dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize(
     ("value", "winning", "action"),
-    [(500.0, True, 0.4), (-500.0, True, -0.4), (500.0, False, 0.0), (-500.0, False, 0.0), (0.0, False, 0.0)],
-)  # fmt: skip
+    [(500.0, True, 0.4), (-500.0, True, -0.4), (500.0, False, 0.0), (-500.0, False, 0.0)],
+)
 def test_add_to_winner_takes_the_side_of_its_position(
     value: float, winning: bool, action: float
 ) -> None:
@@ -255,9 +255,7 @@ def test_continuous_orders(
 
 @given(action=numbers, share=shares, equity=money, cap=caps, short=st.booleans())
 @settings(max_examples=400, deadline=None)
-def test_target_orders(
-    action: float, share: float, equity: float, cap: float, short: bool
-) -> None:
+def test_target_orders(action: float, share: float, equity: float, cap: float, short: bool) -> None:
     value = share * equity if short else abs(share) * equity
     order = read.read_target(
         column(action), column(value), column(equity)[0],

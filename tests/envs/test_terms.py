@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -101,7 +102,7 @@ def volatility_at(market: Market, bar: int, symbol: int) -> float:
     The first bar has no return and counts as one without.
     """
     closes = market.close[max(bar - 500, 0) : bar + 1, symbol].log().tolist()[::-1]
-    squares = [(new - old) ** 2 for new, old in zip(closes, closes[1:], strict=False)]
+    squares = [(new - old) ** 2 for new, old in pairwise(closes)]
     squares += [0.0] if bar <= 500 else []
     weights = [0.94**k for k in range(len(squares))]
     total = sum(weight * square for weight, square in zip(weights, squares, strict=True))
@@ -125,7 +126,7 @@ class Reference:
         self.trades = 0
         self.profits, self.actions = Ring(10), [Ring(window) for _ in range(count)]
         self.doubtful = False
-        """whether the activity cannot be told: a deviation at a threshold, an episode's first trade"""
+        """whether the activity is not told: a deviation at a threshold, a first trade"""
         self.flow: dict[str, Any] = {
             name: [0.0] * count
             for name in (
@@ -158,13 +159,13 @@ class Reference:
         flow: dict[str, Any] = {name: [0.0] * count for name in self.flow}
         flow["fees"] = 0.0
         held, earlier = list(self.units), list(self.since)
-        marked = [
-            held[i] * (self.price("close", i, decided) - self.entry[i]) for i in range(count)
-        ]
+        marked = [held[i] * (self.price("close", i, decided) - self.entry[i]) for i in range(count)]
         work, first_trade = 0.0, False
         raw = []
         for i in range(count):
-            fill = self.price("close", i, decided) if self.close_fills else self.price("open", i, now)
+            fill = (
+                self.price("close", i, decided) if self.close_fills else self.price("open", i, now)
+            )
             u0, u1 = held[i], units[i]
             if self.mode == "discrete":
                 name = int(actions[i])
@@ -227,9 +228,7 @@ class Reference:
         self.peak = max(self.peak, self.equity)
         self.judge(raw, marked, work, earlier)
 
-    def judge(
-        self, raw: list[float], marked: list[float], work: float, earlier: list[int]
-    ) -> None:
+    def judge(self, raw: list[float], marked: list[float], work: float, earlier: list[int]) -> None:
         count = len(raw)
         held = self.held()
         open_profit = held["unrealised"]
@@ -336,7 +335,9 @@ def test_every_value_on_random_episodes(market: Market, mode: str) -> None:
             )
             if expected.doubtful:
                 doubts += 1
-                expected.objectives["activity"] = float(after["objectives", "activity"][bar, account])
+                expected.objectives["activity"] = float(
+                    after["objectives", "activity"][bar, account]
+                )
             compare(after[bar, account], expected, (bar, account))
             if flags[bar, account]:
                 expected = None
@@ -478,10 +479,10 @@ def test_smoothing_takes_more_than_thirty_per_cent_of_white_noise(market: Market
 
 @pytest.mark.parametrize("window", [5, 20])
 def test_rings_stay_exact_over_long_episodes(market: Market, window: int) -> None:
-    """Terms against numpy over 1,500 bars, and the running sums against the values themselves."""
-    steps, accounts = 1_500, 3
+    """Terms against numpy over 1,200 bars, and the running sums against the values themselves."""
+    steps, accounts = 1_200, 3
     actions = random_actions("target", steps, accounts, 1, seed=window)
-    options: dict[str, Any] = {**MODES["target"], "activity_window": window, "episode_bars": 1_600}
+    options: dict[str, Any] = {**MODES["target"], "activity_window": window, "episode_bars": 1_300}
     env = TradingEnv(
         market, accounts, emit=("objectives", "raw_action", "units", "realised", "unrealised",
         "value", "index"), random_start=False, random_symbols=False, compiled=False, **options,

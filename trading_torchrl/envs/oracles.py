@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal
 
 import numpy as np
@@ -83,6 +84,7 @@ def filtered_signal(market: Market, knobs: Knobs) -> Tensor:
     return torch.from_numpy(estimate)
 
 
+@cache
 def solve_bands(
     knobs: Knobs,
     knowledge: Knowledge = "full",
@@ -140,7 +142,7 @@ def solve_bands(
         # Bands follow differences of the value, which settle long before its level does.
         change = new - value
         value = new
-        if (change.amax() - change.amin()) < 1e-11:
+        if (change.amax() - change.amin()) < 1e-9:
             break
     return Bands(grid, x[lower.squeeze(-1)], x[upper.squeeze(-1)])
 

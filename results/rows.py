@@ -1,0 +1,24 @@
+"""How an experiment hands over its figures: rows of figure, value, bar and whether it is met."""
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class Row(NamedTuple):
+    """One figure; ``met`` is None where it is reported without a bar."""
+
+    figure: str
+    value: str
+    bar: str = ""
+    met: bool | None = None
+
+
+def hand_over(title: str, note: str, rows: Sequence[Row]) -> None:
+    """Prints the rows for a reader and, as the last line, for `run.py`; exits with 1 on a miss."""
+    for row in rows:
+        verdict = {True: "met", False: "MISSED", None: ""}[row.met]
+        print(f"{row.figure:58} {row.value:32} {row.bar:28} {verdict}")
+    print(json.dumps({"title": title, "note": note, "rows": [row._asdict() for row in rows]}))
+    sys.exit(any(row.met is False for row in rows))

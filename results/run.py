@@ -1,0 +1,132 @@
+"""Every figure of docs/results.md: runs the experiments, prints each bar beside its figure.
+
+    python results/run.py                   # what is not yet measured for this code
+    python results/run.py oracles --again   # one experiment, anew
+
+An experiment is a script beside this one that prints its rows as its last line. What it printed is
+kept with a fingerprint of the package and of the script, so that an interrupted run goes on where
+it stopped, and changed code is measured anew.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+CACHE = HERE / ".cache"
+PAGE = ROOT / "docs" / "results.md"
+
+EXPERIMENTS = ("ledger", "engines", "batching", "lookahead", "oracles", "martingale")
+
+
+def fingerprint(name: str) -> str:
+    """Of all the code a figure depends on."""
+    sources = sorted((ROOT / "trading_torchrl").rglob("*.py"))
+    sources += [HERE / f"{name}.py", *sorted((ROOT / "tests" / "envs").glob("*.py"))]
+    digest = hashlib.sha256()
+    for source in sources:
+        digest.update(source.read_bytes())
+    return digest.hexdigest()
+
+
+def measured(name: str) -> dict[str, Any] | None:
+    """What an experiment printed for this very code, if it ran."""
+    try:
+        kept = json.loads((CACHE / f"{name}.json").read_text())
+    except (FileNotFoundError, json.JSONDecodeError):
+        return None
+    return kept if kept["fingerprint"] == fingerprint(name) else None
+
+
+def measure(name: str) -> dict[str, Any]:
+    """Runs an experiment and keeps what it printed."""
+    began = time.perf_counter()
+    done = subprocess.run(
+        [sys.executable, str(HERE / f"{name}.py")], stdout=subprocess.PIPE, text=True, cwd=ROOT
+    )
+    lines = done.stdout.strip().splitlines()
+    try:
+        kept = json.loads(lines[-1])
+    except (IndexError, json.JSONDecodeError):
+        raise SystemExit(
+            f"results/{name}.py printed no rows (exit code {done.returncode})"
+        ) from None
+    kept |= {"fingerprint": fingerprint(name), "seconds": round(time.perf_counter() - began, 1)}
+    CACHE.mkdir(exist_ok=True)
+    with tempfile.NamedTemporaryFile("w", dir=CACHE, delete=False) as file:
+        json.dump(kept, file, indent=1)
+    os.replace(file.name, CACHE / f"{name}.json")
+    return kept
+
+
+def section(name: str, result: dict[str, Any]) -> str:
+    """An experiment as a part of the page."""
+    lines = [
+        f"## {result['title']}",
+        "",
+        f"`python results/{name}.py`, {result['seconds']:.0f} s. {result['note']}",
+        "",
+        "| figure | measured | bar | |",
+        "|---|---|---|---|",
+    ]
+    for row in result["rows"]:
+        verdict = {True: "met", False: "**missed**", None: ""}[row["met"]]
+        lines.append(f"| {row['figure']} | {row['value']} | {row['bar']} | {verdict} |")
+    return "\n".join(lines)
+
+
+def page(results: dict[str, dict[str, Any]]) -> str:
+    """The whole page."""
+    head = (
+        "# Results\n\nWritten by `make results`, all seeds, nothing left out. Speed and memory"
+        " against other libraries are in [benchmarks/results.md](../benchmarks/results.md),"
+        " written by `make benchmark`."
+    )
+    return "\n\n".join([head, *(section(name, result) for name, result in results.items())]) + "\n"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measures what is missing, writes the page; 1 where a bar is missed."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("experiments", nargs="*", metavar="EXPERIMENT", help=", ".join(EXPERIMENTS))
+    parser.add_argument("--again", action="store_true", help="measure although it is measured")
+    arguments = parser.parse_args(argv)
+    unknown = set(arguments.experiments) - set(EXPERIMENTS)
+    if unknown:
+        parser.error(f"no experiment {sorted(unknown)[0]!r}; there are {', '.join(EXPERIMENTS)}")
+    wanted = arguments.experiments or EXPERIMENTS
+    bar = tqdm(wanted, desc="experiments")
+    for name in bar:
+        bar.set_postfix_str(name)
+        if arguments.again or measured(name) is None:
+            measure(name)
+    results = {name: kept for name in EXPERIMENTS if (kept := measured(name)) is not None}
+    PAGE.write_text(page(results))
+    missed = 0
+    for name, result in results.items():
+        print(f"\n{result['title']} ({name})")
+        for row in result["rows"]:
+            verdict = {True: "met", False: "MISSED", None: ""}[row["met"]]
+            missed += row["met"] is False
+            print(f"  {row['figure']:58} {row['value']:34} {row['bar']:30} {verdict}")
+    absent = [name for name in EXPERIMENTS if name not in results]
+    if absent:
+        print(f"\nnot measured for this code: {', '.join(absent)}")
+    return int(missed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
