@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -45,8 +46,14 @@ def test_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     # Compiling takes longer than all the rest, and other tests compare compiled with eager.
     monkeypatch.setattr("trading_torchrl.envs.trading.compiles", lambda: False)
     namespace = {"__name__": page.stem}
-    for block in blocks(page):
-        exec(compile(block, str(page), "exec"), namespace)
+    # Small operations on several threads crawl as soon as a neighbour wants a core.
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        for block in blocks(page):
+            exec(compile(block, str(page), "exec"), namespace)
+    finally:
+        torch.set_num_threads(threads)
 
 
 def test_front_page_has_an_example() -> None:

@@ -477,7 +477,7 @@ def test_smoothing_takes_more_than_thirty_per_cent_of_white_noise(market: Market
     assert ratio == pytest.approx(1 / 3, abs=0.03)  # weight / (2 - weight), a half on the newest
 
 
-@pytest.mark.parametrize("window", [5, 20])
+@pytest.mark.parametrize("window", [5, 35])
 def test_rings_stay_exact_over_long_episodes(market: Market, window: int) -> None:
     """Terms against numpy over 1,200 bars, and the running sums against the values themselves."""
     steps, accounts = 1_200, 3

@@ -198,6 +198,35 @@ def test_goes_on_from_its_state_bit_for_bit(market):
         assert not differing(before["next"], whole[:, step]["next"])
 
 
+def test_accounts_of_another_environment_are_refused(market):
+    saved = build(market, 4)
+    saved.reset()
+    with pytest.raises(ValueError, match="do not fit this environment: bar has shape"):
+        build(market, 3).load_state_dict(saved.state_dict())
+    with pytest.raises(ValueError, match="do not fit this environment: last_name"):
+        build(market, 4, limits=Limits(repeats=2)).load_state_dict(saved.state_dict())
+
+
+def test_moving_to_another_device_is_refused(market):
+    env = build(market, 2)
+    assert env.to("cpu") is env
+    with pytest.raises(ValueError, match="build one with device='meta'"):
+        env.to("meta")
+
+
+def test_writing_to_what_was_shown_moves_no_account(market):
+    env, other = build(market, 3, emit="all"), build(market, 3, emit="all")
+    one, two = env.reset(), other.reset()
+    for action in script(env, 30):
+        one["action"] = two["action"] = action
+        one, two = (e.step(td)["next"] for e, td in ((env, one), (other, two)))
+        assert not differing(one, two)
+        for value in one.values(True, True):
+            value.zero_()
+        one = one.exclude("reward")
+        two = two.exclude("reward")
+
+
 def test_stepping_on_after_the_data_ended_stays_on_the_last_bar(market):
     env = build(market, 2, emit="all", episode_bars=None, random_start=False)
     tensordict = env.reset()

@@ -146,12 +146,13 @@ def settle(state: Fields, changed: Fields, stepping: Tensor | None = None) -> Fi
         stepping: which accounts ``[N]`` took part, if not all.
     """
     new = state | changed
-    for name in objectives.RINGS if "slot" in state else ():
-        ring, latest = state[f"{name}_ring"].flatten(0, 1), new.pop(f"{name}_latest")
-        row = objectives.rows(state[f"{name}_ring"], state["slot"])
-        ring[row] = (
-            latest if stepping is None else torch.where(stepping[:, None], latest, ring[row])
-        )
+    if "row" in new:
+        row = new.pop("row")
+        for name in objectives.RINGS:
+            ring, latest = state[f"{name}_ring"].flatten(0, 1), new.pop(f"{name}_latest")
+            if stepping is not None:
+                latest = torch.where(stepping[:, None], latest, ring[row])
+            ring.index_copy_(0, row, latest)
     return new if stepping is None else merge(stepping, new, state)
 
 

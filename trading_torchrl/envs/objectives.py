@@ -39,13 +39,16 @@ def rows(ring: Tensor, slot: Tensor) -> Tensor:
 
 
 def step_on(state: Fields) -> Fields:
-    """The next slot, and how many values are remembered.
+    """The next slot, how many values are remembered, and where the latest are to be written.
 
     The slot goes round without a remainder, which compiled code takes one account at a time.
     """
-    longest = len(state["profit_ring"])
-    slot = torch.where(state["slot"] < longest - 1, state["slot"] + 1, 0)
-    return {"slot": slot, "count": (state["count"] + 1).clamp(max=longest)}
+    ring = state["profit_ring"]
+    return {
+        "slot": torch.where(state["slot"] < len(ring) - 1, state["slot"] + 1, 0),
+        "count": (state["count"] + 1).clamp(max=len(ring)),
+        "row": rows(ring, state["slot"]),
+    }
 
 
 def spread(name: str, window: int, value: Tensor, state: Fields) -> tuple[Tensor, Fields]:

@@ -314,12 +314,22 @@ class TradingEnv(EnvBase):
             groups.setdefault(group, {})[name] = value
         if "index" in self.rules.emit:
             held = self._now.accounts
-            groups["market"] = {"symbol": held["symbol"], "bar": held["bar"][:, None]}
+            # Copies, or whoever writes to them would move the accounts.
+            where = {"symbol": held["symbol"].clone(), "bar": held["bar"][:, None].clone()}
+            groups["market"] = where
         for group, leaves in groups.items():
             top[group] = TensorDict._new_unsafe(
                 leaves, batch_size=self.batch_size, device=self.device
             )
         return TensorDict._new_unsafe(top, batch_size=self.batch_size, device=self.device)
+
+    def to(self, device: torch.device | str) -> TradingEnv:
+        """Only to where it is: tables and accounts live where the environment was built."""
+        if torch.device(device).type != self.device.type:
+            raise ValueError(
+                f"this environment lives on {self.device}; build one with device={str(device)!r}"
+            )
+        return self
 
     def _set_seed(self, seed: int | None) -> None:
         self._seed = 0 if seed is None else seed
@@ -338,6 +348,14 @@ class TradingEnv(EnvBase):
         fields = {
             name: value.to(self.device, copy=True) for name, value in state["accounts"].items()
         }
+        fresh = accounts.new_accounts(self.rules, *self._draw(), self._prices, self._days)
+        for name in sorted(fields.keys() | fresh.keys()) if fields else ():
+            saved, own = (side[name].shape if name in side else None for side in (fields, fresh))
+            if saved != own:
+                raise ValueError(
+                    f"the saved accounts do not fit this environment: {name} has shape {saved}"
+                    f" there and {own} here; build it with the settings it was saved with"
+                )
         self._now.accounts = fields
         self._now.episode = state["episode"].to(self.device)
         self._seed = state["seed"]
