@@ -21,7 +21,7 @@ class Limits:
         daily_loss: share of the equity at the day's start; beyond it positions may only shrink
             until the next trading day.
         daily_trades: fills a trading day; after them positions may only shrink.
-        repeats: the same named trade in a row in one asset; after them it is refused.
+        repeats: the same named trade in a row in one asset; after them it may only shrink.
     """
 
     exposure: float | None = None

@@ -506,6 +506,10 @@ def test_rings_stay_exact_over_long_episodes(market: Market, window: int) -> Non
         total, square = state[f"{name}_sum"][:, 0].numpy(), state[f"{name}_square"][:, 0].numpy()
         np.testing.assert_allclose(total, last.sum(0), rtol=0, atol=near)
         np.testing.assert_allclose(square, (last**2).sum(0), rtol=0, atol=near)
+        kept = state[f"{name}_ring"][:, :, 0].double().numpy()
+        if len(kept) == length:  # nothing else is in it: no drift at all
+            np.testing.assert_allclose(total, kept.sum(0), rtol=0, atol=1e-12)
+            np.testing.assert_allclose(square, (kept**2).sum(0), rtol=0, atol=1e-12)
 
     swings = np.stack([profit[max(t - 9, 0) : t + 1].std(0) for t in range(steps)])
     expected = np.where(swings < 0.02, 0.2, -0.1 * swings)

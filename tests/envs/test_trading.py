@@ -1,5 +1,6 @@
 """TradingEnv as an environment: specs, batching, resets, seeds, errors."""
 
+import dataclasses
 import subprocess
 import sys
 
@@ -201,10 +202,28 @@ def test_goes_on_from_its_state_bit_for_bit(market):
 def test_accounts_of_another_environment_are_refused(market):
     saved = build(market, 4)
     saved.reset()
-    with pytest.raises(ValueError, match="do not fit this environment: bar has shape"):
-        build(market, 3).load_state_dict(saved.state_dict())
-    with pytest.raises(ValueError, match="do not fit this environment: last_name"):
-        build(market, 4, limits=Limits(repeats=2)).load_state_dict(saved.state_dict())
+    for other, name in (
+        (build(market, 3), "accounts was"),
+        (build(market, 4, limits=Limits(repeats=2)), "limits was"),
+        (build(market, 4, actions="target"), "actions was continuous there and is target here"),
+        (build(market.bars(0, 600), 4), "bars was 700 there and is 600 here"),
+    ):
+        with pytest.raises(ValueError, match=f"do not fit this environment: {name}"):
+            other.load_state_dict(saved.state_dict())
+
+
+def test_a_part_of_a_longer_market_is_warm_from_its_first_bar(market):
+    whole = build(market, 2, random_start=False, emit=("index",))
+    part = build(market.bars(100, 300), 2, random_start=False, emit=("index",))
+    assert whole.reset()["market", "bar"][0] == market.warmup == 63
+    assert part.reset()["market", "bar"][0] == 0
+    assert build(market.bars(20, 300), 1).first_start == 43
+
+
+def test_a_symbol_without_any_volume_is_refused(market):
+    silent = dataclasses.replace(market, volume=market.volume * torch.tensor([1, 1, 0, 1]))
+    with pytest.raises(ValueError, match="SYN002 has no volume in any bar"):
+        build(silent)
 
 
 def test_moving_to_another_device_is_refused(market):

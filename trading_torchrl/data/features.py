@@ -176,7 +176,8 @@ def with_features(market: Market, *extra: FeatureFunction) -> Market:
     for index, (name, values) in enumerate(zip(origin, columns, strict=True)):
         features[..., index] = values
         _check_finite(name, origin[name], features[..., index], market)
-    return replace(market, features=features, feature_names=tuple(origin))
+    names = tuple(origin)
+    return replace(market, features=features, feature_names=names, warmup=WARMUP - 1)
 
 
 def _check_shape(name: str, source: str, values: Tensor, market: Market) -> None:

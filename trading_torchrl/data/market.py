@@ -38,8 +38,10 @@ class Market:
         bars_per_year: how many bars one year of trading has (252 for daily stock data).
         columns: user's own observable columns, each ``[T, S]``; they join the features.
         hidden: what a generator knows and no observation may show (the true expected return, say).
-        features: float32 ``[T, S, F]``, unscaled, see :func:`~trading_torchrl.data.features`.
+        features: float32 ``[T, S, F]``, unscaled, see
+            :func:`~trading_torchrl.data.with_features`.
         feature_names: F names.
+        warmup: bars at the start whose features are not settled yet; episodes start after them.
     """
 
     symbols: tuple[str, ...]
@@ -54,6 +56,7 @@ class Market:
     hidden: Mapping[str, Tensor] = field(default_factory=dict)
     features: Tensor | None = None
     feature_names: tuple[str, ...] = ()
+    warmup: int = 0
 
     def __post_init__(self) -> None:
         shape = (len(self.timestamps), len(self.symbols))
@@ -120,7 +123,8 @@ class Market:
             raise MarketError(
                 f"bars {start}:{stop} do not lie within the {len(self)} bars of this market"
             )
-        return self._map(lambda _, tensor: tensor[start:stop])
+        settled = max(self.warmup - start, 0)
+        return self._map(lambda _, tensor: tensor[start:stop], warmup=settled)
 
     def select(self, symbols: Sequence[str]) -> Market:
         """The market of these symbols only, in this order."""
@@ -150,6 +154,7 @@ class Market:
             "symbols": self.symbols,
             "bars_per_year": self.bars_per_year,
             "feature_names": self.feature_names,
+            "warmup": self.warmup,
             "tensors": [name for name, _ in self._tensors()],
         }
         (folder / "market.json").write_text(json.dumps(description, indent=1))
@@ -189,6 +194,7 @@ class Market:
             symbols=tuple(description["symbols"]),
             bars_per_year=description["bars_per_year"],
             feature_names=tuple(description["feature_names"]),
+            warmup=description["warmup"],
             features=tensors.get("features"),
             columns=group("columns."),
             hidden=group("hidden."),

@@ -50,6 +50,9 @@ class Knobs:
     predictability: float = 1.0
 
     def __post_init__(self) -> None:
+        for name in ("volatility", "trend", "noise", "stability", "half_life", "predictability"):
+            if not math.isfinite(getattr(self, name)):
+                raise ValueError(f"{name} must be a finite number, got {getattr(self, name)}")
         for name in ("volatility", "half_life"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
@@ -97,8 +100,8 @@ def synthetic_market(
     """Draws a market of independent symbols, features included.
 
     A symbol's path is keyed by (seed, symbol): more symbols or more bars change nothing drawn
-    before. ``market.hidden`` keeps what no observation may show: ``signal`` and ``regime`` at each
-    bar, and ``expected_return``, the true mean of the return over the next bar.
+    before. ``market.hidden`` keeps what no observation may show: ``true_signal`` and ``regime`` at
+    each bar, and ``expected_return``, the true mean of the return over the next bar.
 
     Args:
         symbols: number of symbols; training wants at least 32, one path overfits.

@@ -51,7 +51,12 @@ def validate(market: Market, source: str = "market", allow_jumps: bool = False) 
         refuse(name, ~np.isfinite(array), "is not a number", "fill it in or remove the bar")
     for name in PRICES:
         refuse(name, arrays[name] <= 0, "is not positive", "correct or remove the bar")
-    refuse("volume", arrays["volume"] < 0, "is negative", "correct it, or write 0 for unknown")
+    refuse(
+        "volume",
+        arrays["volume"] < 0,
+        "is negative",
+        "correct it, or write 1 for unknown (0 is a bar without trading)",
+    )
 
     high, low = arrays["high"], arrays["low"]
     refuse("high", high < low, "lies below the low of its bar", "correct or remove the bar")

@@ -1,4 +1,4 @@
-"""The price table: what a step looks up of the market, one row a bar, none of it from later bars."""
+"""The price table: what a step looks up of the market, a row a bar, nothing from later bars."""
 
 from __future__ import annotations
 

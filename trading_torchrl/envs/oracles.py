@@ -15,6 +15,8 @@ discounted: log growth for a risk aversion of 1.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import Literal
@@ -84,7 +86,19 @@ def filtered_signal(market: Market, knobs: Knobs) -> Tensor:
     return torch.from_numpy(estimate)
 
 
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Small products on several threads crawl wherever another process wants a core."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
 @cache
+@_one_thread()
 def solve_bands(
     knobs: Knobs,
     knowledge: Knowledge = "full",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from trading_torchrl.data.features import WARMUP
 from trading_torchrl.data.market import Market
 from trading_torchrl.envs import rewards, terms
 from trading_torchrl.envs.accounts import Rules
@@ -90,6 +89,12 @@ def make_rules(
         raise ValueError(
             f"assets={assets}, but this market has {symbols} symbols; at most that many"
         )
+    for symbol, traded in zip(market.symbols, market.volume.amax(0).tolist(), strict=True):
+        if traded <= 0:
+            raise ValueError(
+                f"{symbol} has no volume in any bar, so that nothing could ever be traded;"
+                " write a volume of 1 where it is not known"
+            )
     emitted = _emitted(emit, window)
     wanted = (*emitted, "objectives") if reward == "objectives" else emitted
     return Rules(
@@ -117,13 +122,16 @@ def make_rules(
 
 
 def first_starts(market: Market, window: int | None, episode_bars: int | None) -> tuple[int, int]:
-    """The first and the last bar an episode may start at, once features and window are whole."""
+    """The first and the last bar an episode may start at, once features and window are whole.
+
+    A market cut out of a longer one, features and all, has its warm-up behind it.
+    """
     if window is not None:
         at_least("window", window, 1)
     if episode_bars is not None:
         at_least("episode_bars", episode_bars, 1)
     length = episode_bars or 1
-    first = max(WARMUP, window or 0) - 1
+    first = max(market.warmup, (window or 1) - 1)
     last = len(market) - 1 - length
     if last < first:
         raise ValueError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from functools import partial
 from typing import Any, Literal
 
@@ -128,6 +129,8 @@ class TradingEnv(EnvBase):
         device = torch.device(device)
         at_least("num_envs", num_envs, 1)
         at_least("first_account", first_account, 0)
+        if market.features is None:
+            market = with_features(market)
         first, last = first_starts(market, window, episode_bars)
         rules = make_rules(
             market,
@@ -153,8 +156,6 @@ class TradingEnv(EnvBase):
             limits=limits,
             activity_window=activity_window,
         )
-        if market.features is None:
-            market = with_features(market)
         assert market.features is not None
         features = market.features
         if scaler is not None:
@@ -195,7 +196,7 @@ class TradingEnv(EnvBase):
 
     @property
     def account_bytes(self) -> float:
-        """Memory one account takes, whatever the market's size."""
+        """Memory one account takes once it was reset, whatever the market's size."""
         fields = self._now.accounts.values()
         return sum(field.numel() * field.element_size() for field in fields) / self.batch_size[0]
 
@@ -338,24 +339,36 @@ class TradingEnv(EnvBase):
     def get_extra_state(self) -> dict[str, Any]:
         """Accounts and draws as they stand: with them an environment goes on bit for bit."""
         return {
+            "settings": self._settings(),
             "accounts": {name: field.clone() for name, field in self._now.accounts.items()},
             "episode": self._now.episode,
             "seed": self._seed,
         }
 
+    def _settings(self) -> dict[str, Any]:
+        """What accounts depend on; those saved under other settings would mean something else."""
+        market = self.market
+        return {
+            **asdict(self.rules),
+            "compiled": self.compiled,
+            "accounts": self._account.tolist(),
+            "symbols": list(market.symbols),
+            "first_bar": int(market.timestamps[0]),
+            "last_bar": int(market.timestamps[-1]),
+        }
+
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """Goes on where :meth:`get_extra_state` left off."""
+        own = self._settings()
+        for name, value in state["settings"].items():
+            if own[name] != value:
+                raise ValueError(
+                    f"the saved accounts do not fit this environment: {name} was {value} there"
+                    f" and is {own[name]} here"
+                )
         fields = {
             name: value.to(self.device, copy=True) for name, value in state["accounts"].items()
         }
-        fresh = accounts.new_accounts(self.rules, *self._draw(), self._prices, self._days)
-        for name in sorted(fields.keys() | fresh.keys()) if fields else ():
-            saved, own = (side[name].shape if name in side else None for side in (fields, fresh))
-            if saved != own:
-                raise ValueError(
-                    f"the saved accounts do not fit this environment: {name} has shape {saved}"
-                    f" there and {own} here; build it with the settings it was saved with"
-                )
         self._now.accounts = fields
         self._now.episode = state["episode"].to(self.device)
         self._seed = state["seed"]

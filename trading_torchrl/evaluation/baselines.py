@@ -6,21 +6,27 @@ import torch
 from tensordict import TensorDictBase
 from tensordict.nn import TensorDictModuleBase
 
+from trading_torchrl.envs.actions import NAMES
 from trading_torchrl.envs.trading import TradingEnv
 
 
 class ConstantPolicy(TensorDictModuleBase):
-    """The same action always: 1 buys and holds, 0 stays out.
+    """The same action always.
+
+    As a target, 1 buys and holds (exactly so at a cap of 1; a smaller share is kept up), 0 stays
+    out. With discrete names it is the name's number.
 
     Args:
         env: the environment it acts in.
-        action: in [-1, 1].
+        action: in [-1, 1], or a name's number.
     """
 
     def __init__(self, env: TradingEnv, action: float = 1.0) -> None:
         super().__init__()
         self.in_keys, self.out_keys = ["observation"], ["action"]
-        self.action = torch.full(env.action_spec.shape, action, device=env.device)
+        self.action = torch.full(
+            env.action_spec.shape, action, dtype=env.action_spec.dtype, device=env.device
+        )
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Writes the action."""
@@ -39,11 +45,15 @@ class RandomPolicy(TensorDictModuleBase):
         super().__init__()
         self.in_keys, self.out_keys = ["observation"], ["action"]
         self.shape, self.device = env.action_spec.shape, env.device
+        self.discrete = env.rules.actions == "discrete"
         self.generator = torch.Generator().manual_seed(seed)
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Writes a new action."""
-        action = 2 * torch.rand(self.shape, generator=self.generator) - 1
+        if self.discrete:
+            action = torch.randint(len(NAMES), self.shape, generator=self.generator)
+        else:
+            action = 2 * torch.rand(self.shape, generator=self.generator) - 1
         return tensordict.set("action", action.to(self.device))
 
 
@@ -54,13 +64,19 @@ class TrendPolicy(TensorDictModuleBase):
     within ``threshold`` of zero.
 
     Args:
-        env: an environment that shows its features unscaled, one asset per account.
+        env: an environment with target actions, one asset an account, features unscaled.
         threshold: half width of the zone in which the last side is kept.
     """
 
     def __init__(self, env: TradingEnv, threshold: float = 0.002) -> None:
         super().__init__()
         self.in_keys, self.out_keys = ["observation"], ["action"]
+        if env.rules.actions != "target" or env.rules.assets > 1 or env.window is not None:
+            raise ValueError(
+                "TrendPolicy sets targets for one asset and reads features off the observation;"
+                f" this environment has actions={env.rules.actions!r}, assets={env.rules.assets},"
+                f" window={env.window}"
+            )
         names = env.observation_names
         self.ratio, self.position = names.index("sma_ratio"), names.index("position")
         self.threshold = threshold

@@ -101,4 +101,4 @@ def _date_ticks(axis: Axes, when: np.ndarray) -> None:
     unit = "m" if intraday else "D"
     labels = [str(moment).replace("T", "\n") for moment in when[at].astype(f"datetime64[{unit}]")]
     axis.set_xticks(at, labels, fontsize=8)
-    axis.set_xlim(0, len(when) - 1)
+    axis.set_xlim(0, max(len(when) - 1, 1))

@@ -14,11 +14,13 @@ def simple_returns(equity: Tensor) -> Tensor:
 def sharpe(returns: Tensor, bars_per_year: float) -> Tensor:
     """Annual Sharpe ratio ``[...]`` of simple returns ``[..., T]``: risk-free 0, ddof 1.
 
-    A path without any variation has a ratio of 0.
+    A path that varies by no more than rounding has a ratio of 0.
     """
-    spread = returns.std(-1)
-    ratio = returns.mean(-1) / torch.where(spread > 0, spread, 1.0)
-    return torch.where(spread > 0, ratio, 0.0) * bars_per_year**0.5
+    returns = returns.double()
+    mean, spread = returns.mean(-1), returns.std(-1)
+    varies = spread > 1e-9 * mean.abs()
+    ratio = mean / torch.where(varies, spread, 1.0)
+    return torch.where(varies, ratio, 0.0) * bars_per_year**0.5
 
 
 def growth(returns: Tensor, bars_per_year: float) -> Tensor:

@@ -31,14 +31,18 @@ class Account(NamedTuple):
 
 def whole_split(market: Market, **settings: Any) -> TradingEnv:
     """An environment for evaluation: account i trades symbol i from the first bar to the last."""
-    emit = {"equity", "share", "fees", "index", *settings.pop("emit", ())}
+    emit = settings.pop("emit", ())
+    if emit != "all":
+        emit = sorted(
+            {"equity", "share", "fees", "index", *([emit] if isinstance(emit, str) else emit)}
+        )
     return TradingEnv(
         market,
         num_envs=len(market.symbols),
         episode_bars=None,
         random_start=False,
         random_symbols=False,
-        emit=sorted(emit),
+        emit=emit,
         **settings,
     )
 
