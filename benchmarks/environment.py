@@ -82,6 +82,12 @@ def ours() -> list[Contestant]:
         for batch in (1, 16, 256, 4_096, 16_384)
     ]
     contestants += [
+        contestant(
+            f"ours, Collector, everything, {batch}", batch, loop="collector", emit="everything"
+        )
+        for batch in (16, 4_096, 16_384)
+    ]
+    contestants += [
         contestant(f"ours, step W{window}, 4096", 4_096, loop="step", window=window)
         for window in (10, 64)
     ]

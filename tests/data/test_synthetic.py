@@ -351,7 +351,7 @@ def test_no_predictability_is_a_martingale() -> None:
     [
         ({"volatility": 0.0}, "volatility must be positive, got 0.0"),
         ({"volatility": -1.0}, "volatility must be positive"),
-        ({"volatility": float("nan")}, "volatility must be positive, got nan"),
+        ({"volatility": float("nan")}, "volatility must be a finite number, got nan"),
         ({"half_life": 0.0}, "half_life must be positive"),
         ({"noise": -0.1}, "noise must not be negative, got -0.1"),
         ({"noise": float("nan")}, "noise"),

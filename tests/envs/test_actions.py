@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from trading_torchrl.data import Market, synthetic_market
@@ -19,7 +19,7 @@ NAMES = (
 )  # fmt: skip
 HOLD, SMALL, MEDIUM, LARGE, PARTIAL, ALL, ADD = range(7)
 SIZES = (0.0, 0.25, 0.55, 0.85, -0.5, -1.0, 0.4)
-BIT = 1e-12
+BIT = 1e-5  # more than the rounding of a float32
 EDGES = [
     (-1.0, ALL), (-0.95 - BIT, ALL), (-0.95, ALL), (-0.95 + BIT, PARTIAL), (-0.5, PARTIAL),
     (-0.1 - BIT, PARTIAL), (-0.1, PARTIAL), (-0.1 + BIT, HOLD), (-0.0, HOLD), (0.0, HOLD),
@@ -211,7 +211,7 @@ def test_smoothing_by_hand() -> None:
 
 numbers = st.floats(-1, 1, allow_nan=False)
 money = st.floats(100, 1e6)
-shares = st.floats(-1.5, 1.5)
+shares = st.floats(-1.5, 1.5).map(lambda share: round(share, 9))
 caps = st.floats(0.01, 2.0)
 SMALLEST = 25.0
 
@@ -222,6 +222,7 @@ SMALLEST = 25.0
 def test_continuous_orders(
     action: float, share: float, equity: float, cap: float, short: bool, leverage: float
 ) -> None:
+    assume(min(abs(abs(action) - 0.1), abs(abs(action) - 0.95)) > BIT)
     value = share * equity if short else abs(share) * equity
     order = read.read_continuous(
         column(action), column(value), column(equity)[0],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from itertools import pairwise
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,10 @@ DRIFT = np.array([0.30, -0.20, 0.02, 0.0]) / BARS_PER_YEAR
 DEVIATION = np.array([0.14, 0.22, 0.10, 0.40]) / math.sqrt(BARS_PER_YEAR)
 EFFECT, COST, LAMBDA = 4e-4, 3e-4, 10.0
 RHO, STAY = 0.5**0.1, 1 - 1 / 150
-POSTERIOR = 0.1211
+# Stationary variance before an observation: q = rho^2 q r / (q + r) + 1 - rho^2, noise r = .25.
+_B = 0.25 - RHO**2 * 0.25 - (1 - RHO**2)
+PRIOR = (-_B + math.sqrt(_B * _B + (1 - RHO**2))) / 2
+POSTERIOR = PRIOR * 0.25 / (PRIOR + 0.25)
 STEP = 2 / 200
 """between positions of the default grid"""
 
@@ -73,12 +77,8 @@ def test_kalman_filter() -> None:
     gain, posterior = kalman(Knobs())
     assert gain == pytest.approx(0.4844, abs=5e-5)
     assert posterior == pytest.approx(0.1211, abs=5e-5)
-    # The stationary prior solves q = rho^2 q r / (q + r) + 1 - rho^2, with r the noise's variance.
-    r = 0.25
-    b = r - RHO**2 * r - (1 - RHO**2)
-    prior = (-b + math.sqrt(b * b + 4 * (1 - RHO**2) * r)) / 2
-    assert gain == pytest.approx(prior / (prior + r), abs=1e-12)
-    assert posterior == pytest.approx(prior * r / (prior + r), abs=1e-12)
+    assert gain == pytest.approx(PRIOR / (PRIOR + 0.25), abs=1e-12)
+    assert posterior == pytest.approx(POSTERIOR, abs=1e-12)
 
 
 def test_filter_sees_all_without_noise_and_little_through_much() -> None:
@@ -138,15 +138,14 @@ def test_bands_without_costs_are_the_closed_form(knowledge: Any, risk_aversion: 
     bands = solve_bands(Knobs(), knowledge, cost=0.0, risk_aversion=risk_aversion)
     unseen = 0.0 if knowledge == "full" else POSTERIOR
     grid = np.linspace(-4, 4, 61) * math.sqrt(1 - unseen)
-    np.testing.assert_allclose(bands.grid.numpy(), grid, atol=1e-3)
-    grid = bands.grid.numpy()
+    np.testing.assert_allclose(bands.grid.numpy(), grid, atol=1e-12)
     variance, drift = DEVIATION**2 + EFFECT**2 * unseen, DRIFT
     if knowledge == "signal":
         variance, drift = variance.mean(keepdims=True), drift.mean(keepdims=True)
     wanted = (drift[:, None] + EFFECT * grid) / (risk_aversion * variance[:, None])
     wanted = wanted.clip(-1, 1)
     for edge in (bands.lower.numpy(), bands.upper.numpy()):
-        assert np.abs(edge - wanted).max() <= STEP / 2 + 1e-4
+        assert np.abs(edge - wanted).max() <= STEP / 2 + 1e-9
 
 
 @pytest.mark.parametrize(
@@ -177,6 +176,63 @@ def test_bands_between_grid_points_are_linear() -> None:
     assert high.tolist() == pytest.approx([-1.0, 1.5, 1.25, 3.5, 5.0])
     alone = Bands(grid, lower[:1], upper[:1])  # an oracle that does not know the regime
     assert alone.at(torch.ones(1).double(), torch.tensor([3]))[0].tolist() == [1.0]
+
+
+def brute_force(
+    knowledge: str, positions: int, signals: int, stability: float, discount: float
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Value of holding each position [K, G, X], and the best that can be had from it.
+
+    Plain value iteration that tries every position from every position, with transitions from
+    the normal distribution's own table.
+    """
+    unseen = 0.0 if knowledge == "full" else POSTERIOR
+    drift, variance = DRIFT, DEVIATION**2 + EFFECT**2 * unseen
+    switch = np.full((4, 4), 1 / stability / 3)
+    np.fill_diagonal(switch, 1 - 1 / stability)
+    if knowledge == "signal":
+        drift, variance, switch = drift.mean(keepdims=True), variance.mean(keepdims=True), np.eye(1)
+    normal = NormalDist(0, math.sqrt((1 - unseen) * (1 - RHO**2)))
+    grid = np.linspace(-4, 4, signals) * math.sqrt(1 - unseen)
+    half = (grid[1] - grid[0]) / 2
+    move = np.array(
+        [
+            [
+                (normal.cdf(to + half - RHO * at) if to < grid[-1] else 1.0)
+                - (normal.cdf(to - half - RHO * at) if to > grid[0] else 0.0)
+                for to in grid
+            ]
+            for at in grid
+        ]
+    )
+    x = np.linspace(-1, 1, positions)
+    reward = (drift[:, None] + EFFECT * grid)[..., None] * x
+    reward = reward - LAMBDA / 2 * variance[:, None, None] * x**2
+    moving = COST * np.abs(x[:, None] - x)  # from the row's position to the column's
+    value = np.zeros_like(reward)
+    for _ in range(700):
+        held = reward + discount * np.einsum("kj,gh,jhx->kgx", switch, move, value, optimize=True)
+        value = (held[:, :, None, :] - moving).max(-1)
+    return held, value
+
+
+@pytest.mark.parametrize("knowledge", KNOWLEDGE)
+@pytest.mark.parametrize("stability", [150.0, 10.0])
+def test_bands_are_as_good_as_trying_every_position(knowledge: Any, stability: float) -> None:
+    positions, signals, discount = 21, 13, 0.97
+    bands = solve_bands(
+        Knobs(stability=stability), knowledge, positions=positions, signals=signals,
+        discount=discount, risk_aversion=LAMBDA,
+    )  # fmt: skip
+    held, value = brute_force(knowledge, positions, signals, stability, discount)
+    x = np.linspace(-1, 1, positions)
+    lower, upper = bands.lower.numpy(), bands.upper.numpy()
+    chosen = np.clip(x, lower[..., None], upper[..., None])
+    place = np.rint((chosen + 1) * (positions - 1) / 2).astype(int)
+    earned = np.take_along_axis(held, place, -1) - COST * np.abs(chosen - x)
+    lost = value - earned
+    assert lost.max() < 1e-10
+    assert np.ptp(value) > 0.01
 
 
 def plain_value(

@@ -215,8 +215,6 @@ class Judged(NamedTuple):
 
     reward: float
     reasons: set[str]
-    waited: bool
-    """a position was opened by an account that had not traded for a while"""
 
 
 class Desk:
@@ -288,9 +286,7 @@ class Desk:
             pnl -= 0.01 if winning else 0.005
             reasons.add("patient winner" if winning else "patient loser")
 
-        opened = units != 0 and not stays
-        waited = opened and self.since > 0
-        idle = 0.0 if units == 0 or opened else min(self.since / 100, 1.0)
+        idle = min(self.since / 100, 1.0) if stays else 0.0
         if idle:
             reasons.add("idle" if idle < 1 else "idle for long")
         repeat = float(change != 0 and name == self.last_name)
@@ -301,7 +297,7 @@ class Desk:
         else:
             self.since += 1
         self.units = units
-        return Judged(0.62 * pnl - 0.06 * idle - 0.08 * repeat, reasons, waited)
+        return Judged(0.62 * pnl - 0.06 * idle - 0.08 * repeat, reasons)
 
 
 BRANCHES = {
@@ -313,8 +309,8 @@ BRANCHES = {
 
 def judge(
     market: Market, orders: NDArray[Any], /, **settings: Any
-) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], set[str]]:
-    """(rewards, expected rewards, rows free of the open question of time [T, N], branches hit)."""
+) -> tuple[NDArray[Any], NDArray[Any], set[str]]:
+    """(rewards [T, N], what they should be, branches hit)."""
     played = play(market, orders, reward="professional", **settings)
     steps, accounts, assets = orders.shape
     equity, units = equity_of(played), played["account", "units"].numpy()
@@ -322,7 +318,7 @@ def judge(
     carried = played["trade", "smoothed_action"].double().numpy()
     names = played["trade", "name"].numpy()
     opening, close = market.open.numpy(), market.close.numpy()
-    expected, clear = np.zeros((steps, accounts)), np.ones((steps, accounts), dtype=bool)
+    expected = np.zeros((steps, accounts))
     hit: set[str] = set()
     for account in range(accounts):
         desks = [Desk(settings["max_position"]) for _ in range(assets)]
@@ -340,10 +336,9 @@ def judge(
                     int(names[bar, account, asset]),
                 )
                 expected[bar, account] += judged.reward / assets
-                clear[bar, account] &= not judged.waited
                 hit |= judged.reasons
             expected[bar, account] -= 0.20 * 100 * float(fees[bar, account]) / before
-    return reward_of(played), expected, clear, hit
+    return reward_of(played), expected, hit
 
 
 @pytest.mark.parametrize("mode", ["continuous", "discrete", "target", "assets"])
@@ -368,13 +363,12 @@ def test_professional_reward_in_every_branch(mode: str) -> None:
         actions = np.where(actions == 0, np.roll(actions, 1, axis=0), actions)
         for bar in range(90, 210):  # exactly what is held already: no trade
             actions[bar, ::2] = actions[90, ::2]
-    rewards, expected, clear, hit = judge(market, actions, **settings)
+    rewards, expected, hit = judge(market, actions, **settings)
     missing = (BRANCHES | ({"flip"} if "target" in settings.values() else set())) - hit
     if mode in ("target", "assets"):
         missing -= {"idle for long", "idle"}  # targets drift and trade again
     assert not missing
-    assert clear.mean() > 0.7
-    np.testing.assert_allclose(rewards[clear], expected[clear], rtol=2e-5, atol=2e-6)
+    np.testing.assert_allclose(rewards, expected, rtol=2e-5, atol=2e-6)
 
 
 def professional(closes: list[float], orders: list[float], /, **settings: Any) -> list[float]:
@@ -446,16 +440,16 @@ def test_professional_flip_closes_the_old_position_and_forgets_it() -> None:
 
 
 def test_a_position_at_its_entry_price_is_no_winner() -> None:
-    """Bought in three parts at 100, where it stays; the rounding of its entry wins nothing."""
-    bought = [0.2, 0.45, 0.8, 0.0]
-    rewards = professional([100] * 4, bought)
-    assert rewards == pytest.approx([0.0, -0.0031, -0.0031, -0.0031], abs=1e-9)
+    """Bought in parts at 100, where it stays; the rounding of its entry wins nothing."""
+    bought = [0.2, 0.45, 0.8, 0.5, 0.0]
+    rewards = professional([100] * 5, bought)
+    assert rewards == pytest.approx([0.0, *[-0.0031] * 4], abs=1e-9)
     # Nor is it boosted when the price rises afterwards: 1.3 is for adding to a winner.
-    rewards = professional([100] * 3 + [110] * 2, [*bought, -1.0])
-    units = 20 + 0.45 * 80 + 0.8 * 44
+    rewards = professional([100] * 4 + [110] * 2, [*bought, -1.0])
+    units = 100 - 80 * 0.55 * 0.2 * 0.5
     equity = 10_000 + units * 10
-    sold = 0.62 * (100 * units * 10 / equity) * 1.2 * 1.2 * 0.8 - 0.06 * 0.01
-    assert rewards[4] == pytest.approx(sold, rel=1e-6)
+    sold = 0.62 * (100 * units * 10 / equity) * 1.2 * 1.2 * 0.8
+    assert rewards[5] == pytest.approx(sold, rel=1e-6)
 
 
 def test_a_new_position_is_not_charged_for_the_time_before_it() -> None:

@@ -126,7 +126,7 @@ class Reference:
         self.trades = 0
         self.profits, self.actions = Ring(10), [Ring(window) for _ in range(count)]
         self.doubtful = False
-        """whether the activity is not told: a deviation at a threshold, a first trade"""
+        """whether the activity is not told: a deviation of actions at a threshold"""
         self.flow: dict[str, Any] = {
             name: [0.0] * count
             for name in (
@@ -158,9 +158,10 @@ class Reference:
         count = len(units)
         flow: dict[str, Any] = {name: [0.0] * count for name in self.flow}
         flow["fees"] = 0.0
-        held, earlier = list(self.units), list(self.since)
+        held = list(self.units)
+        recent = [self.ever_traded[i] and self.since[i] < 3 for i in range(count)]
         marked = [held[i] * (self.price("close", i, decided) - self.entry[i]) for i in range(count)]
-        work, first_trade = 0.0, False
+        work = 0.0
         raw = []
         for i in range(count):
             fill = (
@@ -215,20 +216,19 @@ class Reference:
             side = (u1 > 0) - (u1 < 0)
             flow["momentum"][i] = side * min(max(trend, -1.0), 1.0)
             if u1 != u0:
-                first_trade |= not self.ever_traded[i]
                 self.ever_traded[i] = True
                 self.since[i], self.trades = 0, self.trades + 1
             else:
                 self.since[i] += 1
             work += max(abs(u0), abs(u1)) * fill
         self.bar, self.units, self.flow = now, list(units), flow
-        self.doubtful = first_trade
+        self.doubtful = False
         value = [units[i] * self.price("close", i, now) for i in range(count)]
         self.equity = self.cash + sum(value)
         self.peak = max(self.peak, self.equity)
-        self.judge(raw, marked, work, earlier)
+        self.judge(raw, marked, work, recent)
 
-    def judge(self, raw: list[float], marked: list[float], work: float, earlier: list[int]) -> None:
+    def judge(self, raw: list[float], marked: list[float], work: float, recent: list[bool]) -> None:
         count = len(raw)
         held = self.held()
         open_profit = held["unrealised"]
@@ -255,7 +255,7 @@ class Reference:
             self.doubtful |= min(abs(varied - 0.2), abs(varied - 0.3)) < 1e-6
             activity += 0.2 if varied > 0.3 else 0.1 if varied > 0.2 else 0.0
             activity -= 0.1 if self.since[i] > 50 else 0.0
-            activity -= 0.05 if self.flow["value"][i] and earlier[i] < 3 else 0.0
+            activity -= 0.05 if self.flow["value"][i] and recent[i] else 0.0
             activity += 0.05 if abs(raw[i]) > 0.3 else 0.0
             timing += 0.5 * (self.flow["entry_quality"][i] + self.flow["exit_quality"][i])
             timing += 0.3 * self.flow["momentum"][i]
@@ -520,16 +520,17 @@ def test_rings_stay_exact_over_long_episodes(market: Market, window: int) -> Non
 
     varied = np.stack([asked[max(t - window + 1, 0) : t + 1].std(0) for t in range(steps)])
     since, hasty = np.zeros(accounts), np.zeros((steps, accounts))
+    ever = np.zeros(accounts, dtype=bool)
     idle = np.zeros((steps, accounts))
     for t in range(steps):
         traded = after["trade", "value"][t, :, 0].numpy() != 0
-        hasty[t] = traded & (since < 3)
+        hasty[t] = traded & ever & (since < 3)
+        ever |= traded
         since = np.where(traded, 0, since + 1)
         idle[t] = since > 50
     lively = np.where(varied > 0.3, 0.2, np.where(varied > 0.2, 0.1, 0.0))
     expected = lively - 0.1 * idle - 0.05 * hasty + 0.05 * (np.abs(asked) > 0.3)
     sure = (np.abs(varied - 0.3) > 1e-6) & (np.abs(varied - 0.2) > 1e-6)
-    sure[:3] = False  # before the first trades
     given = after["objectives", "activity"][..., 0].numpy()
     np.testing.assert_allclose(given[sure], expected[sure], atol=1e-6)
 

@@ -101,13 +101,14 @@ def test_four_rows_and_what_is_drawn_in_them(market: Market) -> None:
     assert legend is not None
     assert [text.get_text() for text in legend.get_texts()] == [market.symbols[symbol]]
 
-    low = fallen.collections[0].get_paths()[0].vertices[:, 1].min()  # type: ignore[index]
-    peak, worst = 10_000.0, 0.0
+    outline = np.asarray(fallen.collections[0].get_paths()[0].vertices)[1 : len(equity) + 1, 1]
+    peak, expected = 10_000.0, []
     for now in equity.tolist():
         peak = max(peak, now)
-        worst = min(worst, 100 * (now / peak - 1))
-    assert worst < -0.1
-    assert low == pytest.approx(worst)
+        expected.append(100 * (now / peak - 1))
+    assert expected[0] < 0  # below the start from the first bar on
+    assert min(expected) < -0.1
+    np.testing.assert_allclose(outline, expected, atol=1e-9)
 
 
 def test_title_says_what_happened(market: Market) -> None:

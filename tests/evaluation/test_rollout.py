@@ -61,15 +61,20 @@ def test_each_account_trades_its_symbol_over_every_bar(market: Market) -> None:
     assert int(env._now.accounts["bar"].min()) == 299
 
 
+def restless(tensordict: TensorDictBase) -> TensorDictBase:
+    """Actions all over the place that depend on what is seen and on nothing else."""
+    seen = tensordict["observation"].double().sum(-1, keepdim=True)
+    return tensordict.set("action", torch.sin(1_000 * seen).float())
+
+
 @pytest.mark.parametrize("settings", [{}, LONG_SHORT, {"actions": "target", "fill": "close"}])
 def test_follow_is_the_step_by_step_loop(market: Market, settings: dict[str, Any]) -> None:
-    given = follow((env := whole_split(market, compiled=False, **settings)), RandomPolicy(env, 8))
+    given = follow(whole_split(market, compiled=False, **settings), restless)
 
     env = TradingEnv(
         market, 3, episode_bars=None, random_start=False, random_symbols=False, compiled=False,
         emit=("equity", "share", "fees"), **settings,
     )  # fmt: skip
-    generator = torch.Generator().manual_seed(8)
     seen = env.reset()
     for bar in range(300 - START):
         for name in ("equity", "share", "fees"):
@@ -79,8 +84,7 @@ def test_follow_is_the_step_by_step_loop(market: Market, settings: dict[str, Any
         if bar == 299 - START:
             break
         assert not seen["done"].any()
-        seen["action"] = 2 * torch.rand(3, 1, generator=generator) - 1
-        seen = env.step(seen)["next"].exclude("reward")
+        seen = env.step(restless(seen))["next"].exclude("reward")
     assert seen["truncated"].all()
     assert (given.fees > 0).any()
 

@@ -24,9 +24,10 @@ HOLD, BUY_SMALL, BUY_MEDIUM, BUY_LARGE, SELL_PARTIAL, SELL_ALL, ADD_TO_WINNER = 
 SIZES = (0.0, 0.25, 0.55, 0.85, -0.5, -1.0, 0.4)
 """The continuous action each name stands for; ADD_TO_WINNER takes the side of its position."""
 
-HOLD_BELOW, MEDIUM_FROM, LARGE_FROM, CLOSE_FROM = 0.1, 0.4, 0.7, 0.95
+EDGE = 3e-8
+HOLD_BELOW, MEDIUM_FROM, LARGE_FROM, CLOSE_FROM = (x - EDGE for x in (0.1, 0.4, 0.7, 0.95))
 """Bins of a continuous action: (-.1, .1) HOLD, [.1, .4) SMALL, [.4, .7) MEDIUM, [.7, 1] LARGE,
-(-.95, -.1] PARTIAL, [-1, -.95] ALL."""
+(-.95, -.1] PARTIAL, [-1, -.95] ALL; an action in float32 that means an edge lies on it."""
 
 TARGET_BINS = 7
 """Target actions are counted in seven equal bins of [-1, 1]."""

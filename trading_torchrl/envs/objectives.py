@@ -107,7 +107,9 @@ def objectives(
         return torch.where(condition, amount, 0.0)
 
     lively = worth(varied > 0.2, 0.1) + worth(varied > 0.3, 0.1)
-    hasty = torch.where(bar.traded != 0, worth(state["since_trade"] < 3, 0.05), 0.0)
+    # Before its first trade an account has been idle for as long as it remembers.
+    recent = torch.minimum(state["count"], torch.full_like(state["count"], 3.0))[:, None]
+    hasty = torch.where(bar.traded != 0, worth(state["since_trade"] < recent, 0.05), 0.0)
     active = lively - worth(idle > 50, 0.1) - hasty + worth(bar.action.abs() > 0.3, 0.05)
     timing = 0.5 * entry_quality(bar) + 0.5 * exit_quality(bar) + 0.3 * momentum_alignment(bar)
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from trading_torchrl.envs.actions import winning
 from trading_torchrl.envs.terms import Bar
 
 Fields = dict[str, Tensor]
@@ -79,16 +80,16 @@ def professional(bar: Bar, state: Fields, risk_aversion: float) -> tuple[Tensor,
     factor = factor * torch.where(gone, where(state["reduced"], 1.1, 1.0), 0.8)
     factor = factor * where(state["boosted"], 1.3, 1.0)
     profit = 100 * bar.realised / equity * factor
-    unrealised = bar.units * (bar.price["close"] - bar.entry)
+    ahead = winning(bar.units, bar.price["close"], bar.entry)
     holding = same_side & ~cut
-    patience = torch.where(unrealised > 0, 0.01, 0.005) * holding
-    idle = (state["since_trade"].double() / 100).clamp(max=1) * (bar.units != 0)
+    patience = torch.where(ahead, 0.01, 0.005) * holding
+    idle = torch.where(same_side, (state["since_trade"] / 100).clamp(max=1), 0.0)
     repeated = (bar.traded != 0) & (bar.name == state["last_name"])
 
     reward = (0.62 * (profit - patience) - 0.06 * idle - 0.08 * repeated.double()).mean(-1)
     reward = reward - 0.20 * 100 * bar.fees / equity[:, 0]
 
-    won = bar.units_before * (bar.fill_price - bar.entry_before) > 0
+    won = winning(bar.units_before, bar.fill_price, bar.entry_before)
     grown = same_side & (after > before)
     return reward, {
         "reduced": same_side & (state["reduced"] | cut),

@@ -1,6 +1,7 @@
 """What a bar of trading was worth beside its reward: the values an environment emits on request.
 
-:data:`EMITTED` names them all with their keys. Shapes: ``[N]`` for an account, ``[N, A]`` for its assets.
+:data:`EMITTED` names them all with their keys. Shapes: ``[N]`` for an account, ``[N, A]`` for its
+assets.
 """
 
 from __future__ import annotations

@@ -289,14 +289,23 @@ class TradingEnv(EnvBase):
         The same as TorchRL's, without looking at every key of every step.
         """
         after = self._step(tensordict)
-        seen = self._fresh(after) if self._now.any_ended else after
-        following = tensordict.copy()
-        for key, value in seen.items():
-            if key != "reward":
-                value = value.copy() if isinstance(value, TensorDictBase) else value
-                following._set_str(key, value, inplace=False, validated=True, non_blocking=False)
-        tensordict._set_str("next", after, inplace=False, validated=True, non_blocking=False)
+        seen = dict((self._fresh(after) if self._now.any_ended else after).items())
+        seen.pop("reward", None)
+        kept = {key: value for key, value in tensordict.items() if key not in seen}
+        kept.pop("next", None)
+        kept.pop("reward", None)
+        following = self._wrap({key: self._own(value) for key, value in (kept | seen).items()})
+        tensordict.set("next", after)
         return tensordict, following
+
+    def _wrap(self, entries: dict[str, Any]) -> TensorDict:
+        return TensorDict._new_unsafe(entries, batch_size=self.batch_size, device=self.device)
+
+    def _own(self, value: Any) -> Any:
+        """Nested entries are containers of their own, so that writing to one leaves the other."""
+        if type(value) is TensorDict:
+            return self._wrap(dict(value.items()))
+        return value.copy() if isinstance(value, TensorDictBase) else value
 
     def _fresh(self, after: TensorDictBase) -> TensorDictBase:
         """What accounts see after the ended among them were reset."""
@@ -319,10 +328,8 @@ class TradingEnv(EnvBase):
             where = {"symbol": held["symbol"].clone(), "bar": held["bar"][:, None].clone()}
             groups["market"] = where
         for group, leaves in groups.items():
-            top[group] = TensorDict._new_unsafe(
-                leaves, batch_size=self.batch_size, device=self.device
-            )
-        return TensorDict._new_unsafe(top, batch_size=self.batch_size, device=self.device)
+            top[group] = self._wrap(leaves)
+        return self._wrap(top)
 
     def to(self, device: torch.device | str) -> TradingEnv:
         """Only to where it is: tables and accounts live where the environment was built."""
