@@ -211,9 +211,10 @@ def test_partial_resets_forget_the_reset_accounts_only() -> None:
 
 
 class Judged(NamedTuple):
-    """A professional reward, and why."""
+    """A professional reward of one asset: what it earned, its habits, and why."""
 
-    reward: float
+    earned: float
+    habits: float
     reasons: set[str]
 
 
@@ -281,9 +282,10 @@ class Desk:
             self.entry = (held * self.entry + change * opening) / units
         elif not stays:
             self.entry = opening
+        patience = 0.0
         if stays and not shrinks:
             winning = units * (close - self.entry) > 0
-            pnl -= 0.01 if winning else 0.005
+            patience = 0.01 if winning else 0.005
             reasons.add("patient winner" if winning else "patient loser")
 
         idle = min(self.since / 100, 1.0) if stays else 0.0
@@ -297,7 +299,8 @@ class Desk:
         else:
             self.since += 1
         self.units = units
-        return Judged(0.62 * pnl - 0.06 * idle - 0.08 * repeat, reasons)
+        habits = -0.62 * patience - 0.06 * idle - 0.08 * repeat
+        return Judged(0.62 * pnl, habits, reasons)
 
 
 BRANCHES = {
@@ -335,7 +338,7 @@ def judge(
                     float(carried[bar, account, asset]),
                     int(names[bar, account, asset]),
                 )
-                expected[bar, account] += judged.reward / assets
+                expected[bar, account] += judged.earned + judged.habits / assets
                 hit |= judged.reasons
             expected[bar, account] -= 0.20 * 100 * float(fees[bar, account]) / before
     return reward_of(played), expected, hit

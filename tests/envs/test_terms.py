@@ -236,9 +236,10 @@ class Reference:
             self.flow["realised"][i] + 0.3 * (open_profit[i] - marked[i]) for i in range(count)
         )
         profit = earned / work if work else 0.0
+        profit *= 100 * (1.5 if profit < 0 else 1.0)
         swing = self.profits(profit)
         terms = {
-            "profit": 100 * profit * (1.5 if profit < 0 else 1.0),
+            "profit": profit,
             "consistency": 0.2 if swing < 0.02 else -0.1 * swing,
         }
         risk = -0.5 * sum(held["volatility"]) / count
@@ -495,8 +496,7 @@ def test_rings_stay_exact_over_long_episodes(market: Market, window: int) -> Non
     after = torch.stack(rows)
     assert not after["done"].any()
 
-    profit = after["objectives", "profit"][..., 0].double().numpy() / 100
-    profit = np.where(profit < 0, profit / 1.5, profit)
+    profit = after["objectives", "profit"][..., 0].double().numpy()
     asked = actions[..., 0].clamp(-1, 1).double().numpy()
     state = env._now.accounts
     for name, values, length in (("profit", profit, 10), ("action", asked, window)):
@@ -592,8 +592,8 @@ def test_objectives_at_their_thresholds_by_hand() -> None:
     risk = -math.expm1(10 * 0.05) - 50 * (1.645 * volatility - 0.02) - 10 * 0.05 - volatility / 2
     assert terms["risk"][0] == pytest.approx(-10 * 0.05)
     assert terms["risk"][1] == pytest.approx(risk, rel=1e-6)
-    # Profits 0, -.03, -.0778: deviations .015 (steady), then .0321.
-    wobble = float(np.std([0, -0.03, -700 / 9_000]))
-    assert terms["consistency"] == pytest.approx([0.2, 0.2, -0.1 * wobble])
+    # Profits 0, -4.5, -11.7: steady at first, then deviations of 2.25 and 4.82.
+    wobbles = [float(np.std(terms["profit"][: bar + 1])) for bar in range(3)]
+    assert terms["consistency"] == pytest.approx([0.2, *[-0.1 * wobble for wobble in wobbles[1:]]])
     # The first action alone varies by nothing; 1 and 0 by .5; then by .816, with the close hasty.
     assert terms["activity"][1:] == pytest.approx([0.2, 0.2 - 0.05 + 0.05])

@@ -42,6 +42,8 @@ class Rules:
     activity_window: int
     columns: tuple[str, ...]
     """of the price table"""
+    measures: tuple[str, ...]
+    """last columns of the feature table, which no observation shows"""
     bars: int
     episode_bars: int
     assets: int
@@ -108,8 +110,6 @@ def new_accounts(
         fields["smoothed"] = asset(0)
     if "trades" in rules.emit:
         fields["trades"] = account(0)
-    if "volatility" in rules.columns:
-        fields["volatility"] = price["volatility"]
     if rules.limits.drawdown is not None:
         fields["stopped"] = account(0).bool()
     if rules.limits.daily:
@@ -156,6 +156,13 @@ def settle(state: Fields, changed: Fields, stepping: Tensor | None = None) -> Fi
     return new if stepping is None else merge(stepping, new, state)
 
 
+def split_row(row: Tensor, rules: Rules) -> tuple[Tensor, Fields]:
+    """A row of the feature table: the features, and the measures by name in float64."""
+    width = row.shape[-1] - len(rules.measures)
+    measured = {name: row[..., width + i].double() for i, name in enumerate(rules.measures)}
+    return row[..., :width], measured
+
+
 def look(state: Fields, features: Tensor, rules: Rules) -> tuple[Fields, terms.Emitted]:
     """What accounts see as they stand: observation and mask, and the emitted holdings."""
     value = state["units"] * state["price"]
@@ -170,8 +177,10 @@ def look(state: Fields, features: Tensor, rules: Rules) -> tuple[Fields, terms.E
     fallen = risk.drawdown(state["equity"], state["peak"])
     common = [(state["cash"] * part)[:, None], fallen[:, None]]
     parts = [part.float() for part in own + common]
+    measured: Fields = {}
     if features.shape[-1]:
-        seen = features[state["symbol"] * rules.bars + state["bar"][:, None]]
+        row = features[state["symbol"] * rules.bars + state["bar"][:, None]]
+        seen, measured = split_row(row, rules)
         parts.insert(0, seen.flatten(1))
     shown = {"observation": torch.cat(parts, -1)}
     if rules.actions == "discrete":
@@ -186,7 +195,7 @@ def look(state: Fields, features: Tensor, rules: Rules) -> tuple[Fields, terms.E
         )
         shown["action_mask"] = mask.flatten(1)
     emitted = {
-        terms.EMITTED[name][0]: terms.holdings(name, state, rules.cash, rules.floor)
+        terms.EMITTED[name][0]: terms.holdings(name, state | measured, rules.cash, rules.floor)
         for name in rules.emit
         if name not in terms.FLOWS and name not in ("objectives", "index")
     }

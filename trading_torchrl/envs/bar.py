@@ -14,7 +14,7 @@ from torch import Tensor
 from trading_torchrl import risk
 from trading_torchrl.envs import actions as read
 from trading_torchrl.envs import ledger, objectives, packing, rewards, terms
-from trading_torchrl.envs.accounts import Fields, Rules, look
+from trading_torchrl.envs.accounts import Fields, Rules, look, split_row
 from trading_torchrl.envs.terms import Bar
 
 GOES_ON, TERMINATED, TRUNCATED, UNREADABLE = 0, 1, 2, 3
@@ -30,7 +30,7 @@ def advance(
         state: fields of :func:`new_accounts`.
         action: ``[N, A]``; float in [-1, 1], or int64 names.
         prices: float64 ``[S * T, columns]``.
-        features: float32 ``[S * T, F]`` (F may be 0).
+        features: float32 ``[S * T, F + measures]`` (F may be 0).
         days: int64 ``[T]``, trading day of each bar.
         rules: see :class:`Rules`.
 
@@ -40,8 +40,11 @@ def advance(
     """
     # Whoever steps on after the last bar stays on it: rows beyond belong to the next symbol.
     now = (state["bar"] + 1).clamp(max=rules.bars - 1)
-    row = prices[state["symbol"] * rules.bars + now[:, None]]
+    at = state["symbol"] * rules.bars + now[:, None]
+    row = prices[at]
     price = {name: row[..., i] for i, name in enumerate(rules.columns)}
+    if rules.measures:
+        price |= split_row(features[at], rules)[1]
     fill_price = price["open"] if rules.fill == "next_open" else state["price"]
     cash, units, entry = state["cash"], state["units"], state["entry"]
     new: Fields = {"bar": now}
@@ -104,8 +107,6 @@ def advance(
         new["smoothed"] = smoothed
     if "trades" in state:
         new["trades"] = state["trades"] + fills
-    if "volatility" in state:
-        new["volatility"] = price["volatility"]
     if rules.limits.daily:
         new["day_trades"] = new["day_trades"] + fills
     if rules.counts_names:

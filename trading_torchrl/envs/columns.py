@@ -1,4 +1,4 @@
-"""The price table: what a step looks up of the market, a row a bar, nothing from later bars."""
+"""What a step looks up of the market beside the features, a row a bar, nothing from later bars."""
 
 from __future__ import annotations
 
@@ -15,27 +15,35 @@ MOMENTUM_BARS = 10
 VOLATILITY_DECAY = 0.94
 
 
-def columns_for(market: Market, margin: bool, wanted: Collection[str]) -> tuple[str, ...]:
-    """Names of the columns that a step looks up.
+def columns_for(market: Market, margin: bool) -> tuple[str, ...]:
+    """Names of the price columns that a step looks up.
 
     Args:
         market: what is traded; where every bar has volume, none is looked up.
         margin: whether accounts can be liquidated within a bar.
-        wanted: names of emitted values.
     """
     columns = ["open", "close"]
     if margin:
         columns += ["high", "low"]
     if not bool((market.volume > 0).all()):
         columns += ["fill_volume", "volume"] if margin else ["fill_volume"]
+    return tuple(columns)
+
+
+def measures_for(wanted: Collection[str]) -> tuple[str, ...]:
+    """Names of the measures that these emitted values look up.
+
+    They stand beside the features, float32, in the row that is read for the observation anyway.
+    """
+    measures = []
     asked = set(wanted)
     if asked & {"volatility", "var95", "objectives"}:
-        columns.append("volatility")
+        measures.append("volatility")
     if asked & {"entry_quality", "exit_quality", "objectives"}:
-        columns.append("cheapness")
+        measures.append("cheapness")
     if asked & {"momentum", "objectives"}:
-        columns.append("momentum")
-    return tuple(columns)
+        measures.append("momentum")
+    return tuple(measures)
 
 
 def column(market: Market, name: str, fill: str) -> Tensor:

@@ -78,7 +78,7 @@ def objectives(
     - activity: deviation of the last 20 actions (> 0.3: +0.2, > 0.2: +0.1), idle for more than 50
       bars -0.1, a trade within 3 bars of the last -0.05, a decisive |action| > 0.3 +0.05;
     - timing: 0.5 entry quality + 0.5 exit quality + 0.3 momentum alignment;
-    - consistency: +0.2 while the last 10 profits deviate by less than 0.02, else -0.1 x deviation.
+    - consistency: +0.2 while the last 10 profit terms deviate by less than 0.02, else -0.1 x that.
 
     The sixth, exploration, depends on what a learner has seen and is not the environment's.
     Several assets are averaged (profit: over the capital at work in all of them).
@@ -88,6 +88,7 @@ def objectives(
     earned = (bar.realised + 0.3 * (after - before)).sum(-1)
     held = torch.maximum(bar.units_before.abs(), bar.units.abs()) * bar.fill_price
     profit = earned / held.sum(-1).clamp(min=bar.floor)
+    profit = 100 * torch.where(profit < 0, 1.5 * profit, profit)
     wobble, profits = spread("profit", PROFIT_WINDOW, profit[:, None], state)
     varied, actions = spread("action", activity_window, bar.action, state)
 
@@ -114,7 +115,7 @@ def objectives(
     timing = 0.5 * entry_quality(bar) + 0.5 * exit_quality(bar) + 0.3 * momentum_alignment(bar)
 
     values = {
-        "profit": 100 * torch.where(profit < 0, 1.5 * profit, profit),
+        "profit": profit,
         "risk": risk,
         "activity": active.mean(-1),
         "timing": timing.mean(-1),

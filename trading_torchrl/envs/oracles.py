@@ -126,6 +126,15 @@ def solve_bands(
     """
     if knowledge not in KNOWLEDGE:
         raise ValueError(f"knowledge must be one of {', '.join(KNOWLEDGE)}, got {knowledge!r}")
+    if not (cap > 0 and risk_aversion >= 0 and cost >= 0 and 0 <= discount < 1):
+        raise ValueError(
+            "cap must be positive, risk_aversion and cost not negative, discount in [0, 1);"
+            f" got {cap}, {risk_aversion}, {cost}, {discount}"
+        )
+    if positions < 3 or positions % 2 == 0 or signals < 2:
+        raise ValueError(
+            f"positions must be odd and at least 3, signals at least 2; got {positions}, {signals}"
+        )
     _, posterior = kalman(knobs)
     unseen = 0.0 if knowledge == "full" else posterior
     spread = math.sqrt(1 - unseen)
@@ -141,7 +150,10 @@ def solve_bands(
 
     grid = spread * torch.linspace(-4, 4, signals, dtype=torch.float64)
     move = _transition(grid, knobs.persistence, spread * math.sqrt(1 - knobs.persistence**2))
-    x = torch.linspace(-cap if short else 0.0, cap, positions, dtype=torch.float64)
+    # From whole numbers, so that the middle of a two-sided grid is exactly flat.
+    half = (positions - 1) // 2
+    steps = torch.arange(-half, half + 1) if short else torch.arange(positions)
+    x = cap * steps.double() / steps[-1]
     mean = drift[:, None] + knobs.effect * grid
     reward = mean[..., None] * x - risk_aversion / 2 * variance[:, None, None] * x**2
 

@@ -54,6 +54,8 @@ def differential_sharpe(bar: Bar, state: Fields, risk_aversion: float) -> tuple[
 def professional(bar: Bar, state: Fields, risk_aversion: float) -> tuple[Tensor, Fields]:
     """Rewards a desk's habits: 0.62 pnl - 0.20 cost - 0.06 time - 0.08 repeat, in % of equity.
 
+    Several assets add up in what they earn and cost, and are averaged in their habits.
+
     - pnl of a closed part: realised x (1 + 2 roi, clipped to [0.5, 3]) x 1.2 where |action| > 0.5
       x 1.2 for a conservative position (at most half the cap before the exit), else 0.8
       x 0.8 for a partial exit, 1.1 for the last of several
@@ -86,8 +88,8 @@ def professional(bar: Bar, state: Fields, risk_aversion: float) -> tuple[Tensor,
     idle = torch.where(same_side, (state["since_trade"] / 100).clamp(max=1), 0.0)
     repeated = (bar.traded != 0) & (bar.name == state["last_name"])
 
-    reward = (0.62 * (profit - patience) - 0.06 * idle - 0.08 * repeated.double()).mean(-1)
-    reward = reward - 0.20 * 100 * bar.fees / equity[:, 0]
+    habits = (0.62 * patience + 0.06 * idle + 0.08 * repeated.double()).mean(-1)
+    reward = 0.62 * profit.sum(-1) - habits - 0.20 * 100 * bar.fees / equity[:, 0]
 
     won = winning(bar.units_before, bar.fill_price, bar.entry_before)
     grown = same_side & (after > before)

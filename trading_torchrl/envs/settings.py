@@ -8,7 +8,7 @@ from typing import Any
 from trading_torchrl.data.market import Market
 from trading_torchrl.envs import rewards, terms
 from trading_torchrl.envs.accounts import Rules
-from trading_torchrl.envs.columns import columns_for
+from trading_torchrl.envs.columns import columns_for, measures_for
 from trading_torchrl.risk import Limits
 
 LONG_ONLY: dict[str, Any] = {
@@ -114,7 +114,8 @@ def make_rules(
         limits=limits or Limits(),
         emit=emitted,
         activity_window=activity_window,
-        columns=columns_for(market, short or leverage > 1, wanted),
+        columns=columns_for(market, short or leverage > 1),
+        measures=measures_for(wanted),
         bars=len(market),
         episode_bars=episode_bars or len(market),
         assets=assets,

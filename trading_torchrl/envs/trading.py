@@ -170,10 +170,15 @@ class TradingEnv(EnvBase):
         self._account = torch.arange(first_account, first_account + num_envs, device=device)
 
         # Symbol after symbol, so that one index finds a bar and a window is one stretch of rows.
-        by_symbol = [columns.column(market, name, fill) for name in rules.columns]
-        self._prices = torch.stack(by_symbol, -1).transpose(0, 1).flatten(0, 1).to(device)
+        def by_symbol(names: tuple[str, ...]) -> Tensor:
+            found = [columns.column(market, name, fill) for name in names]
+            return torch.stack(found, -1).transpose(0, 1).flatten(0, 1).to(device)
+
+        self._prices = by_symbol(rules.columns)
         self.table = features.transpose(0, 1).flatten(0, 1).contiguous().to(device)
         self._seen = self.table if window is None else self.table[:, :0]
+        if rules.measures:
+            self._seen = torch.cat([self._seen, by_symbol(rules.measures).float()], -1)
         self._days = market.days.to(device)
 
         self.compiled = compiles() if compiled is None else compiled

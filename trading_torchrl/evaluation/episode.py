@@ -15,7 +15,9 @@ EMIT = ("index", "equity", "share", "value")
 BUY, SELL, LINE, FILL = "#1a7f5a", "#c0392b", "#2c3e50", "#8fa8c8"
 
 
-def plot_episode(rollout: TensorDictBase, market: Market, account: int = 0) -> Figure:
+def plot_episode(
+    rollout: TensorDictBase, market: Market, account: int = 0, fill: str = "next_open"
+) -> Figure:
     """Draws the first episode of one account.
 
     Args:
@@ -23,6 +25,7 @@ def plot_episode(rollout: TensorDictBase, market: Market, account: int = 0) -> F
             emits :data:`EMIT`.
         market: the market it traded.
         account: which of the N.
+        fill: the environment's, so that trades are drawn at the price they were made at.
 
     Returns:
         a figure; ``figure.savefig("episode.png")`` writes it.
@@ -59,7 +62,8 @@ def plot_episode(rollout: TensorDictBase, market: Market, account: int = 0) -> F
     place = np.arange(len(when))
     for asset, symbol in enumerate(symbols):
         close = market.close[bar, symbol].cpu().numpy()
-        fill = market.open[bar, symbol].cpu().numpy()
+        filled = market.open[bar, symbol] if fill == "next_open" else market.close[bar - 1, symbol]
+        paid = filled.cpu().numpy()
         scale = close[0] if len(symbols) > 1 else 1.0
         axes[0].plot(
             place,
@@ -72,7 +76,7 @@ def plot_episode(rollout: TensorDictBase, market: Market, account: int = 0) -> F
             at = np.sign(value[:, asset]) == side
             size = 15 + 60 * np.abs(value[at, asset]) / max(np.abs(value).max(), 1e-12)
             axes[0].scatter(
-                place[at], fill[at] / scale, size, colour, marker=marker, linewidths=0, zorder=3
+                place[at], paid[at] / scale, size, colour, marker=marker, linewidths=0, zorder=3
             )
         axes[1].plot(place, share[:, asset], drawstyle="steps-post", lw=1)
     axes[0].set_ylabel("price" if len(symbols) == 1 else "price / first")
