@@ -34,8 +34,9 @@ types: $(READY)  ## type checks
 results: $(READY) ## every figure of docs/results.md: hours, resumable
 	$(BIN)/python results/run.py
 
-benchmark: $(READY) ## speed and memory against other libraries: half an hour, resumable
+benchmark: $(READY) ## speed and memory against other libraries: a quarter of an hour
 	$(BIN)/python benchmarks/environment.py
+	$(BIN)/python benchmarks/loading.py
 
 clean:           ## removes the virtual environment and what was made
 	rm -rf $(VENV) outputs results/.cache

@@ -47,6 +47,11 @@ def _pip(python: Path, *arguments: str) -> None:
         raise NotAvailable(f"pip: {_last_words(done.stderr or done.stdout)}")
 
 
+MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(2**30), "MALLOC_TRIM_THRESHOLD_": str(2**32)}
+"""Keeps freed memory for the next step, for every contestant alike: glibc else hands large arrays
+back to the system and faults them in again, at some steps and not at others."""
+
+
 def python_of(environment: str | None) -> Path:
     """The interpreter of a virtual environment, made and filled where it is missing or outdated.
 
@@ -116,7 +121,7 @@ class Contestant:
         command = [str(python), str(HERE / self.script)]
         for option, value in options.items():
             command += [f"--{option}", str(value)]
-        variables = {**os.environ, "PYTHONPATH": str(HERE)}
+        variables = {**os.environ, "PYTHONPATH": str(HERE), **MEMORY}
         for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
             variables[name] = str(threads)
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  (closed in `close`)

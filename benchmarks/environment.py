@@ -355,7 +355,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         markdown(results_table(results)),
         markdown(bars_table({r.contestant.name: r for r in results})),
         f"{arguments.rounds} rounds of {arguments.seconds:g} s, {arguments.threads} thread(s) "
-        f"each, {processor()}, {os.cpu_count()} cores.",
+        f"each, {processor()}, {os.cpu_count()} cores. Freed memory is kept (glibc's mmap and trim "
+        "thresholds), for every contestant alike.",
     ]
     absent = "\n".join(f"- {r.contestant.name}: {r.reason}" for r in results if r.reason)
     tables = "\n\n".join([*parts, absent] if absent else parts)

@@ -85,7 +85,7 @@ def account_bytes() -> dict[int, float]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Prints both tables and writes them as JSON; 1 where a bar is missed."""
+    """Prints both tables, writes them as markdown and JSON; 1 where a bar is missed."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -98,23 +98,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name, (symbols, bars) in tqdm(SIZES.items(), desc="sizes"):
         report[name] = load_times(symbols, bars, arguments.rounds)
     missed = False
+    lines = ["| step | seconds | x pandas alone |", "|---|---|---|"]
     for name, times in report.items():
         alone = times["pandas alone"]
         ours = sum(times[step] for step in ("load_csv, validated", "23 features", "scaler"))
-        print(f"\n{name}")
-        for step, seconds in times.items():
-            print(f"  {step:24} {seconds:8.3f} s  {seconds / alone:6.2f} x pandas alone")
-        verdict = "reached" if ours <= SECONDS else "MISSED"
         missed |= ours > SECONDS
-        print(f"  {'load, features, scaler':24} {ours:8.3f} s  required: {SECONDS:g} s, {verdict}")
+        verdict = "reached" if ours <= SECONDS else "MISSED"
+        lines.append(f"| **{name}** | | |")
+        for step, seconds in times.items():
+            lines.append(f"| {step} | {seconds:.3f} | {seconds / alone:.2f} |")
+        lines.append(f"| load, features, scaler: at most {SECONDS:g} s, {verdict} | {ours:.3f} | |")
     sizes = account_bytes()
-    print("\nbytes an account takes, everything emitted")
-    for bars, size in sizes.items():
-        print(f"  market of {bars:>7,} bars: {size:.0f}")
     same = len(set(sizes.values())) == 1
-    print(f"  required: the same whatever the market, {'reached' if same else 'MISSED'}")
+    lines += ["", "| bars of the market | bytes of an account, everything emitted |", "|---|---|"]
+    lines += [f"| {bars:,} | {size:.0f} |" for bars, size in sizes.items()]
+    lines += ["", f"Required: the same whatever the market, {'reached' if same else 'MISSED'}."]
+    text = "\n".join(lines) + "\n"
+    print(f"\n{text}")
     report["account_bytes"] = sizes
     arguments.output.write_text(json.dumps(report, indent=1) + "\n")
+    arguments.output.with_suffix(".md").write_text(text)
     return int(missed or not same)
 
 
