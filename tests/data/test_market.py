@@ -1,5 +1,6 @@
 """Market: slices, selections, and the way to disk and back."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -156,3 +157,32 @@ def test_a_market_without_bars_is_refused():
 
 def test_bar_names():
     assert BARS == ("open", "high", "low", "close", "volume")
+
+
+def test_a_failed_save_leaves_what_was_there(make_market, tmp_path, monkeypatch):
+    first, second = make_market(seed=0), make_market(seed=1)
+    first.save(tmp_path / "saved")
+    write, written = np.save, []
+
+    def full_disk(file, array):
+        if len(written) == 3:
+            raise OSError("No space left on device")
+        written.append(file)
+        write(file, array)
+
+    monkeypatch.setattr(np, "save", full_disk)
+    with pytest.raises(OSError, match="No space left"):
+        second.save(tmp_path / "saved")
+    assert (Market.load(tmp_path / "saved").close == first.close).all()
+    assert [path.name for path in tmp_path.iterdir()] == ["saved"]
+    monkeypatch.undo()
+    second.save(tmp_path / "saved")
+    assert (Market.load(tmp_path / "saved").close == second.close).all()
+    assert [path.name for path in tmp_path.iterdir()] == ["saved"]
+
+
+def test_a_column_may_have_any_name(make_market, tmp_path):
+    market = make_market()
+    market = dataclasses.replace(market, columns={"a/b ..": market.close})
+    loaded = Market.load(market.save(tmp_path / "saved"))
+    assert (loaded.columns["a/b .."] == market.close).all()

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 import torch
@@ -20,6 +23,11 @@ FORMAT = 1
 
 class MarketError(ValueError):
     """Bad market data: the message names the source, the column and the first bad time."""
+
+
+def _file_of(tensor: str) -> str:
+    """The file of a tensor; a user's column may have any name."""
+    return f"{quote(tensor, safe='')}.npy"
 
 
 @dataclass(frozen=True)
@@ -144,11 +152,13 @@ class Market:
         return self._map(lambda _, tensor: tensor.to(device))
 
     def save(self, path: str | Path) -> Path:
-        """Writes the market into a folder, one ``.npy`` a tensor; :meth:`load` maps them lazily."""
+        """Writes the market into a folder, one ``.npy`` a tensor; :meth:`load` maps them lazily.
+
+        The folder appears, or replaces the one that was there, once everything is written: where
+        writing fails, on a full disk say, what was there stays.
+        """
         folder = Path(path)
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, tensor in self._tensors():
-            np.save(folder / f"{name}.npy", tensor.cpu().numpy())
+        folder.parent.mkdir(parents=True, exist_ok=True)
         description = {
             "format": FORMAT,
             "symbols": self.symbols,
@@ -157,7 +167,18 @@ class Market:
             "warmup": self.warmup,
             "tensors": [name for name, _ in self._tensors()],
         }
-        (folder / "market.json").write_text(json.dumps(description, indent=1))
+        with TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as place:
+            written, replaced = Path(place) / "new", Path(place) / "old"
+            written.mkdir()
+            for name, tensor in self._tensors():
+                with open(written / _file_of(name), "wb") as file:
+                    np.save(file, tensor.cpu().numpy())
+                    file.flush()
+                    os.fsync(file.fileno())
+            (written / "market.json").write_text(json.dumps(description, indent=1))
+            if folder.exists():
+                folder.rename(replaced)
+            written.rename(folder)
         return folder
 
     @classmethod
@@ -180,10 +201,10 @@ class Market:
         tensors = {}
         for name in description["tensors"]:
             try:
-                array = np.load(folder / f"{name}.npy", mmap_mode="c", allow_pickle=False)
+                array = np.load(folder / _file_of(name), mmap_mode="c", allow_pickle=False)
             except (FileNotFoundError, ValueError, EOFError) as error:
                 raise MarketError(
-                    f"{folder}/{name}.npy cannot be read ({error}); save the market again"
+                    f"{folder / _file_of(name)} cannot be read ({error}); save the market again"
                 ) from error
             tensors[name] = torch.from_numpy(array)
 

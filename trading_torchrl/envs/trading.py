@@ -297,8 +297,8 @@ class TradingEnv(EnvBase):
         seen = dict((self._fresh(after) if self._now.any_ended else after).items())
         seen.pop("reward", None)
         kept = {key: value for key, value in tensordict.items() if key not in seen}
-        kept.pop("next", None)
-        kept.pop("reward", None)
+        for key in ("next", "reward", "_reset"):
+            kept.pop(key, None)
         following = self._wrap({key: self._own(value) for key, value in (kept | seen).items()})
         tensordict.set("next", after)
         return tensordict, following
