@@ -1,6 +1,6 @@
 """Environment steps per second: ours against its peers, in one run on one machine.
 
-    python benchmarks/environment.py                    # everything, about ten minutes
+    python benchmarks/environment.py                    # everything, about half an hour
     python benchmarks/environment.py --quick            # short rounds, for a look
     python benchmarks/environment.py --only "numba*" "gym*"
 
@@ -64,8 +64,11 @@ class Result:
         return low, high
 
 
+BATCHES = (1, 16, 256, 4_096, 16_384)
+
+
 def ours() -> list[Contestant]:
-    """Our own environment, each loop and emission that a bar below names.
+    """Our own environment: every loop, emission, number of assets and batch; and windows.
 
     `script` is `ours.py` in the interpreter that runs the benchmark.
     """
@@ -73,33 +76,25 @@ def ours() -> list[Contestant]:
     def contestant(name: str, batch: int, **options: str | int) -> Contestant:
         return Contestant(name, "ours.py", options, batch=batch)
 
-    contestants = [
-        contestant(f"ours, step, {batch}", batch, loop="step")
-        for batch in (1, 16, 256, 4_096, 16_384)
+    grid = [
+        contestant(name_of(loop, emit, assets, batch), batch, loop=loop, emit=emit, assets=assets)
+        for assets in (1, 10)
+        for loop in ("step", "collector")
+        for emit in ("minimum", "everything")
+        for batch in BATCHES
     ]
-    contestants += [
-        contestant(f"ours, Collector, {batch}", batch, loop="collector")
-        for batch in (1, 16, 256, 4_096, 16_384)
-    ]
-    contestants += [
-        contestant(
-            f"ours, Collector, everything, {batch}", batch, loop="collector", emit="everything"
-        )
-        for batch in (16, 4_096, 16_384)
-    ]
-    contestants += [
+    windows = [
         contestant(f"ours, step W{window}, 4096", 4_096, loop="step", window=window)
         for window in (10, 64)
     ]
-    contestants += [
-        contestant(f"ours, everything, {batch}", batch, loop="step", emit="everything")
-        for batch in (1, 16, 256, 4_096, 16_384)
-    ]
-    contestants += [
-        contestant(f"ours, ten assets, {batch}", batch, loop="step", assets=10)
-        for batch in (16, 4_096)
-    ]
-    return contestants
+    return grid + windows
+
+
+def name_of(loop: str, emit: str, assets: int, batch: int) -> str:
+    """How one of ours is called: `ours, Collector, everything, ten assets, 256`."""
+    parts = ["ours", "step" if loop == "step" else "Collector"]
+    parts += ["everything"] * (emit == "everything") + ["ten assets"] * (assets == 10)
+    return ", ".join([*parts, str(batch)])
 
 
 BARS = [
@@ -110,8 +105,15 @@ BARS = [
     Bar("window 10, 4,096, vs TorchTrade", "ours, step W10, 4096", "TorchTrade W10, 4096", 2.0),
     Bar("window 64, 4,096, vs TorchTrade", "ours, step W64, 4096", "TorchTrade W64, 4096", 2.0),
     Bar("stepped, 16,384, vs numba", "ours, step, 16384", "numba core, 16384", 0.5),
-    Bar("everything vs minimum, 4,096", "ours, everything, 4096", "ours, step, 4096", 0.5),
-    Bar("everything vs minimum, 16,384", "ours, everything, 16384", "ours, step, 16384", 0.5),
+    *(
+        Bar(
+            f"everything vs minimum, {batch:,}",
+            f"ours, step, everything, {batch}",
+            f"ours, step, {batch}",
+            0.5,
+        )
+        for batch in BATCHES
+    ),
 ]
 
 
@@ -335,15 +337,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         # FinRL's 30 stocks decide how many symbols the file holds.
         symbols = max(30, arguments.symbols)
         write_market(market, random_walk(arguments.bars, symbols, FEATURES, arguments.seed))
-        results = race(
-            contestants,
-            market,
-            symbols=arguments.symbols,
-            threads=arguments.threads,
-            rounds=arguments.rounds,
-            seconds=arguments.seconds,
-            seed=arguments.seed,
-        )
+        # Ten assets apart from the rest: all at once would need more memory than a laptop has.
+        heats = [
+            [c for c in contestants if ("ten assets" in c.name) is ten] for ten in (False, True)
+        ]
+        results = [
+            result
+            for heat in heats
+            for result in race(
+                heat,
+                market,
+                symbols=arguments.symbols,
+                threads=arguments.threads,
+                rounds=arguments.rounds,
+                seconds=arguments.seconds,
+                seed=arguments.seed,
+            )
+        ]
     settings = {
         name: getattr(arguments, name)
         for name in ("rounds", "seconds", "seed", "bars", "symbols", "threads", "only")

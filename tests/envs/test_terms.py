@@ -506,10 +506,12 @@ def test_rings_stay_exact_over_long_episodes(market: Market, window: int) -> Non
         total, square = state[f"{name}_sum"][:, 0].numpy(), state[f"{name}_square"][:, 0].numpy()
         np.testing.assert_allclose(total, last.sum(0), rtol=0, atol=near)
         np.testing.assert_allclose(square, (last**2).sum(0), rtol=0, atol=near)
-        kept = state[f"{name}_ring"][:, :, 0].double().numpy()
-        if len(kept) == length:  # nothing else is in it: no drift at all
-            np.testing.assert_allclose(total, kept.sum(0), rtol=0, atol=1e-12)
-            np.testing.assert_allclose(square, (kept**2).sum(0), rtol=0, atol=1e-12)
+        ring, step = env._now.memory.rings[name], env._now.memory.step
+        kept = (
+            ring[[(step - 1 - back) % len(ring) for back in range(length)], :, 0].double().numpy()
+        )
+        np.testing.assert_allclose(total, kept.sum(0), rtol=0, atol=1e-12)  # no drift at all
+        np.testing.assert_allclose(square, (kept**2).sum(0), rtol=0, atol=1e-12)
 
     swings = np.stack([profit[max(t - 9, 0) : t + 1].std(0) for t in range(steps)])
     expected = np.where(swings < 0.02, 0.2, -0.1 * swings)
@@ -555,6 +557,33 @@ def test_rings_forget_at_an_episodes_end_and_nowhere_else(market: Market) -> Non
         key = ("objectives", name)
         assert (together[key][25:85, 0] == alone[key][:, 0]).all()
         assert (together[key][:60, 1] == whole[key][:, 1]).all()
+
+
+def test_an_account_that_sits_steps_out_remembers_as_if_they_had_not_been(market: Market) -> None:
+    """Account 1 sits out every third step; its terms are those of its own bars alone."""
+    options: dict[str, Any] = {**MODES["target"], "random_start": False, "random_symbols": False}
+    options |= {"activity_window": 4, "emit": "all", "compiled": False}
+    actions = random_actions("target", 90, 2, 1, seed=11)
+    env = TradingEnv(market, 2, **options)
+    seen, rows = env.reset(), []
+    for bar, action in enumerate(actions):
+        seen["action"] = action
+        seen["_step"] = torch.tensor([True, bar % 3 != 0])
+        seen = env.step(seen)["next"]
+        rows.append(seen.clone())
+        seen = seen.exclude("reward")
+    together = torch.stack(rows)
+    took_part = torch.arange(90) % 3 != 0
+    alone = TradingEnv(market, 1, first_account=1, **options)
+    seen, rows = alone.reset(), []
+    for action in actions[took_part, 1:]:
+        seen = alone.step(seen.set("action", action))["next"]
+        rows.append(seen.clone())
+        seen = seen.exclude("reward")
+    expected = torch.stack(rows)
+    for name in OBJECTIVES:
+        key = ("objectives", name)
+        assert (together[key][took_part, 1] == expected[key][:, 0]).all()
 
 
 def test_the_first_trade_of_an_episode_follows_no_other(market: Market) -> None:

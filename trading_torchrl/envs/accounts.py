@@ -15,8 +15,12 @@ from torch import Tensor
 from trading_torchrl import risk
 from trading_torchrl.envs import actions as read
 from trading_torchrl.envs import objectives, rewards, terms
+from trading_torchrl.envs.packing import Packs, pack
 
 Fields = dict[str, Tensor]
+
+FIXED = ("symbol", "end")
+"""Fields that last as long as an episode."""
 
 
 @dataclass(frozen=True)
@@ -84,15 +88,13 @@ def new_accounts(
     rules: Rules, symbol: Tensor, start: Tensor, prices: Tensor, days: Tensor
 ) -> Fields:
     """Accounts with nothing but cash, at the close of bar ``start`` [N] of ``symbol`` [N, A]."""
-    row = prices[symbol * rules.bars + start[:, None]]
-    price = {name: row[..., i].clone() for i, name in enumerate(rules.columns)}
+    price = read_columns(prices, rules.columns, symbol * rules.bars + start[:, None])
 
-    # Every field is a tensor of its own: shared ones would make the core compile twice.
     def account(value: float) -> Tensor:
         return torch.full_like(start, value, dtype=torch.float64)
 
-    def asset(value: float) -> Tensor:
-        return torch.full_like(symbol, value, dtype=torch.float64)
+    def asset(value: float, dtype: torch.dtype = torch.float64) -> Tensor:
+        return torch.full_like(symbol, value, dtype=dtype)
 
     fields = {
         "symbol": symbol,
@@ -104,12 +106,12 @@ def new_accounts(
         "units": asset(0),
         "entry": asset(0),
         "price": price["close"],
-        "since_trade": asset(0),
+        "since_trade": asset(0, torch.float32),
     }
     if rules.actions == "continuous" or "smoothed_action" in rules.emit:
         fields["smoothed"] = asset(0)
     if "trades" in rules.emit:
-        fields["trades"] = account(0)
+        fields["trades"] = account(0).float()
     if rules.limits.drawdown is not None:
         fields["stopped"] = account(0).bool()
     if rules.limits.daily:
@@ -122,48 +124,37 @@ def new_accounts(
     for name, begin in rewards.STATE.get(rules.reward, {}).items():
         fields[name] = asset(0).bool() if isinstance(begin, bool) else account(begin)
     if rules.judges:
-        fields |= objectives.new_memory(rules.activity_window, start, symbol)
+        fields |= objectives.new_memory(start, symbol)
     return fields
 
 
-def merge(mask: Tensor, new: Fields, old: Fields) -> Fields:
+def held(fields: Fields) -> Packs[str]:
+    """Accounts as they are kept from step to step: what no bar changes apart from the rest."""
+    return pack({name: fields[name] for name in FIXED}) | pack(
+        {name: field for name, field in fields.items() if name not in FIXED}
+    )
+
+
+def merge(mask: Tensor, new: Packs[str], old: Packs[str]) -> Packs[str]:
     """``new`` where ``mask`` [N], else ``old``."""
 
     def shaped(before: Tensor) -> Tensor:
-        return mask if before.ndim == 1 else mask[:, None]  # rings have time before accounts
+        return mask if before.ndim == 2 else mask[:, None]  # the names of a pack come first
 
     return {name: torch.where(shaped(before), new[name], before) for name, before in old.items()}
 
 
-def settle(state: Fields, changed: Fields, stepping: Tensor | None = None) -> Fields:
-    """The accounts after a bar.
+def read_columns(table: Tensor, names: tuple[str, ...], at: Tensor) -> Fields:
+    """The columns of ``table`` [rows, names] by name, float64, at the rows ``at`` [N, A].
 
-    Rings are written in place, one slot an account, rather than copied whole at every bar.
-
-    Args:
-        state: before.
-        changed: what :func:`~trading_torchrl.envs.bar.advance` says changed.
-        stepping: which accounts ``[N]`` took part, if not all.
+    Column after column: a row read whole is written out once before it is used.
     """
-    new = state | changed
-    if "row" in new:
-        row = new.pop("row")
-        for name in objectives.RINGS:
-            ring, latest = state[f"{name}_ring"].flatten(0, 1), new.pop(f"{name}_latest")
-            if stepping is not None:
-                latest = torch.where(stepping[:, None], latest, ring[row])
-            ring.index_copy_(0, row, latest)
-    return new if stepping is None else merge(stepping, new, state)
+    return {name: table[:, i][at].double() for i, name in enumerate(names)}
 
 
-def split_row(row: Tensor, rules: Rules) -> tuple[Tensor, Fields]:
-    """A row of the feature table: the features, and the measures by name in float64."""
-    width = row.shape[-1] - len(rules.measures)
-    measured = {name: row[..., width + i].double() for i, name in enumerate(rules.measures)}
-    return row[..., :width], measured
-
-
-def look(state: Fields, features: Tensor, rules: Rules) -> tuple[Fields, terms.Emitted]:
+def look(
+    state: Fields, measures: Tensor, features: Tensor, rules: Rules
+) -> tuple[Fields, terms.Emitted]:
     """What accounts see as they stand: observation and mask, and the emitted holdings."""
     value = state["units"] * state["price"]
     part = 1 / state["equity"].clamp(min=rules.floor)
@@ -177,11 +168,10 @@ def look(state: Fields, features: Tensor, rules: Rules) -> tuple[Fields, terms.E
     fallen = risk.drawdown(state["equity"], state["peak"])
     common = [(state["cash"] * part)[:, None], fallen[:, None]]
     parts = [part.float() for part in own + common]
-    measured: Fields = {}
+    at = state["symbol"] * rules.bars + state["bar"][:, None]
     if features.shape[-1]:
-        row = features[state["symbol"] * rules.bars + state["bar"][:, None]]
-        seen, measured = split_row(row, rules)
-        parts.insert(0, seen.flatten(1))
+        parts.insert(0, features[at].flatten(1))
+    measured = read_columns(measures, rules.measures, at)
     shown = {"observation": torch.cat(parts, -1)}
     if rules.actions == "discrete":
         winning = read.winning(state["units"], state["price"], state["entry"])
@@ -199,4 +189,6 @@ def look(state: Fields, features: Tensor, rules: Rules) -> tuple[Fields, terms.E
         for name in rules.emit
         if name not in terms.FLOWS and name not in ("objectives", "index")
     }
+    if "index" in rules.emit:
+        emitted |= {("market", name): state[name] for name in ("symbol", "bar")}
     return shown, emitted

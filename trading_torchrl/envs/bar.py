@@ -13,8 +13,9 @@ from torch import Tensor
 
 from trading_torchrl import risk
 from trading_torchrl.envs import actions as read
-from trading_torchrl.envs import ledger, objectives, packing, rewards, terms
-from trading_torchrl.envs.accounts import Fields, Rules, look, split_row
+from trading_torchrl.envs import ledger, objectives, rewards, terms
+from trading_torchrl.envs.accounts import FIXED, Fields, Rules, look, read_columns
+from trading_torchrl.envs.packing import Packs, pack, unpack
 from trading_torchrl.envs.terms import Bar
 
 GOES_ON, TERMINATED, TRUNCATED, UNREADABLE = 0, 1, 2, 3
@@ -22,29 +23,38 @@ GOES_ON, TERMINATED, TRUNCATED, UNREADABLE = 0, 1, 2, 3
 
 
 def advance(
-    state: Fields, action: Tensor, prices: Tensor, features: Tensor, days: Tensor, rules: Rules
-) -> tuple[Fields, Fields, tuple[Tensor, ...]]:
+    held: Packs[str],
+    leaving: Fields,
+    action: Tensor,
+    prices: Tensor,
+    measures: Tensor,
+    features: Tensor,
+    days: Tensor,
+    rules: Rules,
+) -> tuple[Packs[str], Fields, Fields, Packs[terms.Key]]:
     """One bar.
 
     Args:
-        state: fields of :func:`new_accounts`.
+        held: fields of :func:`~trading_torchrl.envs.accounts.new_accounts`, packed.
+        leaving: rows of the objectives' memory.
         action: ``[N, A]``; float in [-1, 1], or int64 names.
         prices: float64 ``[S * T, columns]``.
-        features: float32 ``[S * T, F + measures]`` (F may be 0).
+        measures: float32 ``[S * T, measures]``.
+        features: float32 ``[S * T, F]`` (F may be 0).
         days: int64 ``[T]``, trading day of each bar.
         rules: see :class:`Rules`.
 
     Returns:
-        the fields that changed; what the environment shows: ``observation``, ``reward`` and
-        ``ends`` (how the bar ended, see above); and the emitted values, packed.
+        the fields that changed, packed; what the memory is to take in; what the environment
+        shows: ``observation``, ``reward`` and ``ends`` (how the bar ended, see above); and the
+        emitted values, packed.
     """
+    state = unpack(held)
     # Whoever steps on after the last bar stays on it: rows beyond belong to the next symbol.
     now = (state["bar"] + 1).clamp(max=rules.bars - 1)
     at = state["symbol"] * rules.bars + now[:, None]
-    row = prices[at]
-    price = {name: row[..., i] for i, name in enumerate(rules.columns)}
-    if rules.measures:
-        price |= split_row(features[at], rules)[1]
+    price = read_columns(prices, rules.columns, at)
+    price |= read_columns(measures, rules.measures, at)
     fill_price = price["open"] if rules.fill == "next_open" else state["price"]
     cash, units, entry = state["cash"], state["units"], state["entry"]
     new: Fields = {"bar": now}
@@ -106,7 +116,7 @@ def advance(
     if "smoothed" in state:
         new["smoothed"] = smoothed
     if "trades" in state:
-        new["trades"] = state["trades"] + fills
+        new["trades"] = state["trades"] + fills.float()
     if rules.limits.daily:
         new["day_trades"] = new["day_trades"] + fills
     if rules.counts_names:
@@ -135,9 +145,10 @@ def advance(
         cap=rules.cap,
     )
     values: Fields = {}
+    latest: Fields = {}
     if rules.judges:
-        values, remembered = objectives.objectives(
-            bar, state, new["since_trade"], rules.activity_window
+        values, remembered, latest = objectives.objectives(
+            bar, state, leaving, new["since_trade"], rules.activity_window
         )
         new |= remembered
     if rules.reward == "objectives":
@@ -147,7 +158,7 @@ def advance(
         reward = worth[:, None]
         new |= remembered
 
-    shown, emitted = look(state | new, features, rules)
+    shown, emitted = look(state | new, measures, features, rules)
     shown["reward"] = reward.float()
     emitted |= {("objectives", key): value for key, value in values.items()}
     emitted |= {
@@ -158,7 +169,8 @@ def advance(
     ends = torch.where(equity > rules.ruin, ends, TERMINATED)
     readable = wanted.sum(-1)
     shown["ends"] = torch.where(readable == readable, ends, UNREADABLE).float()[:, None]
-    return new, shown, packing.pack(emitted, packing.layout(rules))
+    changed = {name: new[name] for name in state if name not in FIXED}
+    return pack(changed), latest, shown, pack(terms.wide(emitted))
 
 
 def _read(

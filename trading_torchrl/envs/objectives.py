@@ -1,7 +1,6 @@
-"""The objectives' terms: five views of what a bar was worth, and the short memory they need.
+"""The objectives' terms: five views of what a bar was worth.
 
-Shapes: ``[N]`` for an account, ``[N, A]`` for its assets, rings of the last W values ``[W, N, K]``
-with running sums ``[N, K]``, and the slot ``[N]`` that is written next.
+Shapes: ``[N]`` for an account, ``[N, A]`` for its assets.
 """
 
 from __future__ import annotations
@@ -9,6 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from trading_torchrl.envs import memory
 from trading_torchrl.envs.terms import Bar, entry_quality, exit_quality, momentum_alignment, var95
 from trading_torchrl.risk import drawdown
 
@@ -16,61 +16,26 @@ Fields = dict[str, Tensor]
 
 ACTIVITY_WINDOW = 20
 PROFIT_WINDOW = 10
-RINGS = ("profit", "action")
 
 
-def new_memory(activity_window: int, start: Tensor, symbol: Tensor) -> Fields:
+def windows(activity_window: int) -> dict[str, int]:
+    """What the terms remember of every account, and how far back."""
+    return {"profit": PROFIT_WINDOW, "action": activity_window}
+
+
+def new_memory(start: Tensor, symbol: Tensor) -> Fields:
     """Fields of accounts that remember nothing yet, for ``start`` [N] and ``symbol`` [N, A]."""
-    fields = {
-        "slot": torch.zeros_like(start),
-        "count": torch.zeros_like(start, dtype=torch.float64),
-    }
-    longest = max(activity_window, PROFIT_WINDOW)
-    for name, like in (("profit", start[:, None]), ("action", symbol)):
-        fields[f"{name}_ring"] = torch.zeros_like(like, dtype=torch.float32).repeat(longest, 1, 1)
-        fields[f"{name}_sum"] = torch.zeros_like(like, dtype=torch.float64)
-        fields[f"{name}_square"] = torch.zeros_like(like, dtype=torch.float64)
-    return fields
-
-
-def rows(ring: Tensor, slot: Tensor) -> Tensor:
-    """Where each account's ``slot`` [N] lies in ``ring.flatten(0, 1)``."""
-    return slot * ring.shape[1] + torch.arange(len(slot), device=slot.device)
-
-
-def step_on(state: Fields) -> Fields:
-    """The next slot, how many values are remembered, and where the latest are to be written.
-
-    The slot goes round without a remainder, which compiled code takes one account at a time.
-    """
-    ring = state["profit_ring"]
     return {
-        "slot": torch.where(state["slot"] < len(ring) - 1, state["slot"] + 1, 0),
-        "count": (state["count"] + 1).clamp(max=len(ring)),
-        "row": rows(ring, state["slot"]),
+        "count": torch.zeros_like(start, dtype=torch.float32),
+        **memory.no_sums("profit", start[:, None]),
+        **memory.no_sums("action", symbol),
     }
-
-
-def spread(name: str, window: int, value: Tensor, state: Fields) -> tuple[Tensor, Fields]:
-    """Deviation of the last W values [N, K], this one included, and what is to be remembered."""
-    ring = state[f"{name}_ring"]
-    leaving = state["slot"] - window
-    leaving = torch.where(leaving < 0, leaving + len(ring), leaving)
-    oldest = ring.flatten(0, 1)[rows(ring, leaving)].double()
-    latest = value.float()
-    exact = latest.double()
-    total = state[f"{name}_sum"] + exact - oldest
-    square = state[f"{name}_square"] + exact * exact - oldest * oldest
-    share = (1 / (state["count"] + 1).clamp(max=window))[:, None]
-    mean = total * share
-    deviation = (square * share - mean * mean).clamp(min=0).sqrt()
-    return deviation, {f"{name}_sum": total, f"{name}_square": square, f"{name}_latest": latest}
 
 
 def objectives(
-    bar: Bar, state: Fields, idle: Tensor, activity_window: int
-) -> tuple[Fields, Fields]:
-    """The five terms an environment can know, ``[N]`` each, and what they remember.
+    bar: Bar, state: Fields, leaving: Fields, idle: Tensor, activity_window: int
+) -> tuple[Fields, Fields, Fields]:
+    """The five terms an environment can know ``[N]`` each, the fields and rows they remember.
 
     - profit: (realised + 0.3 x change of unrealised) / capital at work x 100, losses x 1.5;
     - risk: -(exp(10 (drawdown - 0.05)) - 1) beyond 5 %, -50 (VaR95 - 0.02) beyond 2 %,
@@ -89,8 +54,17 @@ def objectives(
     held = torch.maximum(bar.units_before.abs(), bar.units.abs()) * bar.fill_price
     profit = earned / held.sum(-1).clamp(min=bar.floor)
     profit = 100 * torch.where(profit < 0, 1.5 * profit, profit)
-    wobble, profits = spread("profit", PROFIT_WINDOW, profit[:, None], state)
-    varied, actions = spread("action", activity_window, bar.action, state)
+    latest = {"profit": profit[:, None].float(), "action": bar.action.float()}
+    remembered = {"count": (state["count"] + 1).clamp(max=max(PROFIT_WINDOW, activity_window))}
+    n, swing, sums = memory.spread(
+        "profit", PROFIT_WINDOW, latest["profit"], leaving["profit"], state
+    )
+    remembered |= sums
+    wobble = (swing.sqrt() / n)[:, 0]
+    n, swing, sums = memory.spread(
+        "action", activity_window, latest["action"], leaving["action"], state
+    )
+    remembered |= sums
 
     fallen = drawdown(bar.equity, bar.peak)
     value = bar.units * bar.price["close"]
@@ -107,7 +81,7 @@ def objectives(
     def worth(condition: Tensor, amount: float) -> Tensor:
         return torch.where(condition, amount, 0.0)
 
-    lively = worth(varied > 0.2, 0.1) + worth(varied > 0.3, 0.1)
+    lively = worth(swing > 0.2**2 * n * n, 0.1) + worth(swing > 0.3**2 * n * n, 0.1)
     # Before its first trade an account has been idle for as long as it remembers.
     recent = torch.minimum(state["count"], torch.full_like(state["count"], 3.0))[:, None]
     hasty = torch.where(bar.traded != 0, worth(state["since_trade"] < recent, 0.05), 0.0)
@@ -119,6 +93,6 @@ def objectives(
         "risk": risk,
         "activity": active.mean(-1),
         "timing": timing.mean(-1),
-        "consistency": torch.where(wobble < 0.02, 0.2, -0.1 * wobble)[:, 0],
+        "consistency": torch.where(wobble < 0.02, 0.2, -0.1 * wobble),
     }
-    return values, {**step_on(state), **profits, **actions}
+    return values, remembered, latest

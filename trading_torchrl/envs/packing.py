@@ -1,53 +1,34 @@
-"""Emitted values in few tensors: a compiled call costs by the tensor it hands over.
+"""Many values in few tensors: a compiled call costs by the tensor it takes in and hands over.
 
-Values of one type and width travel as one tensor ``[K, N, width]`` and come apart again as K views
-``[N, width]`` of it.
+Values of one type and shape travel as one tensor ``[K, *shape]`` under the tuple of their names,
+and come apart again as K views of it. Few large allocations a step are also reused as they are,
+where many small ones wander through more memory than the processor's cache holds.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from trading_torchrl.envs import terms
-from trading_torchrl.envs.accounts import Rules
+Name = TypeVar("Name")
+Packs = dict[tuple[Name, ...], Tensor]
 
 
-class Pack(NamedTuple):
-    """What travels together."""
-
-    dtype: torch.dtype
-    width: int
-    keys: tuple[terms.Key, ...]
-
-
-def layout(rules: Rules) -> tuple[Pack, ...]:
-    """The packs of what these rules emit; the index is not among it, accounts hold it as it is."""
-    packs: dict[tuple[torch.dtype, int], list[terms.Key]] = {}
-    for name in rules.emit:
-        if name != "index":
-            width = rules.assets if name in terms.PER_ASSET else 1
-            packs.setdefault((terms.dtype_of(name), width), []).extend(terms.EMITTED[name])
-    return tuple(Pack(dtype, width, tuple(keys)) for (dtype, width), keys in packs.items())
+def pack(values: Mapping[Name, Tensor]) -> Packs[Name]:
+    """One tensor for each type and shape, in the order in which they first appear."""
+    alike: dict[tuple[torch.dtype, torch.Size], list[Name]] = {}
+    for name, value in values.items():
+        alike.setdefault((value.dtype, value.shape), []).append(name)
+    return {tuple(names): torch.stack([values[name] for name in names]) for names in alike.values()}
 
 
-def pack(emitted: terms.Emitted, packs: tuple[Pack, ...]) -> tuple[Tensor, ...]:
-    """One tensor a pack, from values ``[N]`` and ``[N, A]``."""
-
-    def wide(value: Tensor) -> Tensor:
-        return value if value.ndim == 2 else value[:, None]
-
-    return tuple(
-        torch.stack([wide(emitted[key]).to(pack.dtype) for key in pack.keys]) for pack in packs
-    )
-
-
-def unpack(tensors: tuple[Tensor, ...], packs: tuple[Pack, ...]) -> terms.Emitted:
-    """The values by key again."""
+def unpack(packs: Packs[Name]) -> dict[Name, Tensor]:
+    """The values by name again."""
     return {
-        key: value
-        for pack, tensor in zip(packs, tensors, strict=True)
-        for key, value in zip(pack.keys, tensor.unbind(0), strict=True)
+        name: value
+        for names, tensor in packs.items()
+        for name, value in zip(names, tensor.unbind(0), strict=True)
     }

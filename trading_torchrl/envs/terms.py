@@ -27,7 +27,7 @@ PER_ASSET = frozenset(
     {"units", "share", "realised", "unrealised", "volatility", "since_trade", *TRADE}
 )
 MONEY = frozenset({"equity", "cash", "units", "realised", "unrealised", "fees", "value"})
-COUNTS = frozenset({"since_trade", "trades", "name"})
+COUNTS = frozenset({"since_trade", "trades", "name", "symbol", "bar"})
 FLOWS = frozenset(
     {"realised", "fees", "entry_quality", "exit_quality", "momentum", "raw_action", "value", "name"}
 )
@@ -50,6 +50,14 @@ def dtype_of(name: str) -> torch.dtype:
     if name in MONEY:
         return torch.float64
     return torch.int64 if name in COUNTS else torch.float32
+
+
+def wide(emitted: Emitted) -> Emitted:
+    """As they are emitted: ``[N, 1]`` or ``[N, A]``, each in its type."""
+    return {
+        key: (value if value.ndim == 2 else value[:, None]).to(dtype_of(key[1]))
+        for key, value in emitted.items()
+    }
 
 
 class Bar(NamedTuple):

@@ -15,10 +15,12 @@ from torchrl.envs import EnvBase
 from trading_torchrl.data.features import with_features
 from trading_torchrl.data.market import Market
 from trading_torchrl.data.scaler import Scaler
-from trading_torchrl.envs import accounts, bar, columns, draws, packing, specs, terms
+from trading_torchrl.envs import accounts, bar, columns, draws, objectives, specs, terms
 from trading_torchrl.envs import actions as named
 from trading_torchrl.envs.compiling import compiled_advance, compiles
+from trading_torchrl.envs.memory import Memory
 from trading_torchrl.envs.objectives import ACTIVITY_WINDOW
+from trading_torchrl.envs.packing import Packs, unpack
 from trading_torchrl.envs.settings import at_least, first_starts, make_rules
 from trading_torchrl.envs.specs import observation_names
 from trading_torchrl.risk import Limits
@@ -28,9 +30,15 @@ class Progress:
     """What changes while an environment runs; a plain object, as modules are slow to write to."""
 
     def __init__(self, account: Tensor) -> None:
-        self.accounts: dict[str, Tensor] = {}
+        self.held: Packs[str] = {}
+        self.memory: Memory | None = None
         self.episode = torch.full_like(account, -1)
         self.any_ended = False
+
+    @property
+    def accounts(self) -> dict[str, Tensor]:
+        """The accounts' fields by name."""
+        return unpack(self.held)
 
 
 class TradingEnv(EnvBase):
@@ -162,6 +170,7 @@ class TradingEnv(EnvBase):
             features = scaler(features, market.feature_names)
 
         super().__init__(device=device, batch_size=torch.Size([num_envs]))
+        self._whole = {"batch_size": self.batch_size, "device": device}
         self.market, self.rules, self.window = market, rules, window
         self.first_start, self.last_start = first, last
         self._starts = last - first + 1 if random_start else 1
@@ -177,8 +186,7 @@ class TradingEnv(EnvBase):
         self._prices = by_symbol(rules.columns)
         self.table = features.transpose(0, 1).flatten(0, 1).contiguous().to(device)
         self._seen = self.table if window is None else self.table[:, :0]
-        if rules.measures:
-            self._seen = torch.cat([self._seen, by_symbol(rules.measures).float()], -1)
+        self._measures = by_symbol(rules.measures).float() if rules.measures else self._seen[:, :0]
         self._days = market.days.to(device)
 
         self.compiled = compiles() if compiled is None else compiled
@@ -187,7 +195,6 @@ class TradingEnv(EnvBase):
             if self.compiled
             else partial(bar.advance, rules=rules)
         )
-        self._packs = packing.layout(rules)
         self._now = Progress(self._account)
 
         names = observation_names(rules, market.feature_names, window is not None)
@@ -202,27 +209,33 @@ class TradingEnv(EnvBase):
     @property
     def account_bytes(self) -> float:
         """Memory one account takes once it was reset, whatever the market's size."""
-        fields = self._now.accounts.values()
-        return sum(field.numel() * field.element_size() for field in fields) / self.batch_size[0]
+        memory = self._now.memory
+        tensors = [*self._now.held.values(), *(memory.rings.values() if memory else ())]
+        return sum(each.numel() * each.element_size() for each in tensors) / self.batch_size[0]
 
     def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
         mask = None if tensordict is None else tensordict.get("_reset", None)
-        if mask is None or not self._now.accounts:
+        if mask is None or not self._now.held:
             mask = torch.ones(self.batch_size, dtype=torch.bool, device=self.device)
         mask = mask.reshape(self.batch_size)
         self._now.episode = self._now.episode + mask
-        fresh = accounts.new_accounts(self.rules, *self._draw(), self._prices, self._days)
-        self._now.accounts = (
-            accounts.merge(mask, fresh, self._now.accounts) if self._now.accounts else fresh
-        )
-        shown, emitted = accounts.look(self._now.accounts, self._seen, self.rules)
+        n, now = self.batch_size[0], self._now
+        symbol, start = self._draw()
+        fresh = accounts.new_accounts(self.rules, symbol, start, self._prices, self._days)
+        packed = accounts.held(fresh)
+        now.held = accounts.merge(mask, packed, now.held) if now.held else packed
+        if self.rules.judges and now.memory is None:
+            windows = objectives.windows(self.rules.activity_window)
+            now.memory = Memory(windows, {"profit": start[:, None], "action": symbol})
+        shown, emitted = accounts.look(now.accounts, self._measures, self._seen, self.rules)
         for flag in ("done", "terminated", "truncated"):
-            shown[flag] = torch.zeros((*self.batch_size, 1), dtype=torch.bool, device=self.device)
-        n = self.batch_size[0]
-        for pack in self._packs:
-            for key in pack.keys:
-                value = emitted.get(key, torch.zeros(n, pack.width, device=self.device))
-                emitted[key] = value.to(pack.dtype, copy=True).view(n, pack.width)
+            shown[flag] = torch.zeros((n, 1), dtype=torch.bool, device=self.device)
+        nothing = symbol.new_zeros(symbol.shape, dtype=torch.float64)
+        for name in self.rules.emit:
+            like = nothing if name in terms.PER_ASSET else nothing[:, 0]
+            for key in terms.EMITTED[name]:
+                emitted.setdefault(key, like)
+        emitted = {key: value.clone() for key, value in terms.wide(emitted).items()}
         return self._assemble(shown, emitted)
 
     def _draw(self) -> tuple[Tensor, Tensor]:
@@ -237,17 +250,23 @@ class TradingEnv(EnvBase):
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
         action = tensordict.get("action").reshape(self.batch_size[0], self.rules.assets)
+        now = self._now
+        leaving = {} if now.memory is None else now.memory.leaving()
         with torch.no_grad():
-            changed, shown, packed = self._advance(
-                self._now.accounts, action, self._prices, self._seen, self._days
+            changed, latest, shown, emitted = self._advance(
+                now.held, leaving, action, self._prices, self._measures, self._seen, self._days
             )
         self._flag(shown, action)
         stepping = tensordict.get("_step", None)
+        after = now.held | changed
         if stepping is not None:
             stepping = stepping.reshape(self.batch_size)
-        self._now.accounts = accounts.settle(self._now.accounts, changed, stepping)
-        after = self._assemble(shown, packing.unpack(packed, self._packs))
-        return after if stepping is None else self._stand_still(stepping, after, tensordict)
+            after = accounts.merge(stepping, after, now.held)
+        now.held = after
+        if now.memory is not None:
+            now.memory.remember(latest, stepping)
+        seen = self._assemble(shown, unpack(emitted))
+        return seen if stepping is None else self._stand_still(stepping, seen, tensordict)
 
     def _flag(self, shown: dict[str, Tensor], action: Tensor) -> None:
         """Turns how the bar ended into flags; refuses actions that could not be read."""
@@ -304,7 +323,7 @@ class TradingEnv(EnvBase):
         return tensordict, following
 
     def _wrap(self, entries: dict[str, Any]) -> TensorDict:
-        return TensorDict._new_unsafe(entries, batch_size=self.batch_size, device=self.device)
+        return TensorDict._new_unsafe(entries, **self._whole)
 
     def _own(self, value: Any) -> Any:
         """Nested entries are containers of their own, so that writing to one leaves the other."""
@@ -327,11 +346,6 @@ class TradingEnv(EnvBase):
         groups: dict[str, dict[str, Tensor]] = {}
         for (group, name), value in emitted.items():
             groups.setdefault(group, {})[name] = value
-        if "index" in self.rules.emit:
-            held = self._now.accounts
-            # Copies, or whoever writes to them would move the accounts.
-            where = {"symbol": held["symbol"].clone(), "bar": held["bar"][:, None].clone()}
-            groups["market"] = where
         for group, leaves in groups.items():
             top[group] = self._wrap(leaves)
         return self._wrap(top)
@@ -352,7 +366,8 @@ class TradingEnv(EnvBase):
         """Accounts and draws as they stand: with them an environment goes on bit for bit."""
         return {
             "settings": self._settings(),
-            "accounts": {name: field.clone() for name, field in self._now.accounts.items()},
+            "accounts": {names: tensor.clone() for names, tensor in self._now.held.items()},
+            "memory": None if self._now.memory is None else self._now.memory.state(),
             "episode": self._now.episode,
             "seed": self._seed,
         }
@@ -378,9 +393,11 @@ class TradingEnv(EnvBase):
                     f"the saved accounts do not fit this environment: {name} was {value} there"
                     f" and is {own[name]} here"
                 )
-        fields = {
-            name: value.to(self.device, copy=True) for name, value in state["accounts"].items()
+        self._now.held = {
+            names: tensor.to(self.device, copy=True) for names, tensor in state["accounts"].items()
         }
-        self._now.accounts = fields
+        self._now.memory = (
+            None if state["memory"] is None else Memory.of(state["memory"], self.device)
+        )
         self._now.episode = state["episode"].to(self.device)
         self._seed = state["seed"]
