@@ -27,7 +27,15 @@ ROOT = HERE.parent
 CACHE = HERE / ".cache"
 PAGE = ROOT / "docs" / "results.md"
 
-EXPERIMENTS = ("ledger", "engines", "batching", "lookahead", "oracles", "martingale")
+EXPERIMENTS = (
+    "ledger",
+    "engines",
+    "batching",
+    "lookahead",
+    "oracles",
+    "martingale",
+    "reference",
+)
 
 
 def fingerprint(name: str) -> str:

@@ -34,12 +34,29 @@ def _mix(bits: Tensor) -> Tensor:
     return bits ^ _shift(bits, 31)
 
 
-def draw(below: Tensor | int, seed: int, account: Tensor, episode: Tensor, stream: int) -> Tensor:
-    """Integers in ``[0, below)`` for each account, int64 like ``account``."""
+def _bits(seed: int, account: Tensor, episode: Tensor, stream: Tensor | int) -> Tensor:
+    """63 random bits for each account, int64."""
     key = _mix(torch.full_like(account, _signed(seed)))
-    for part in (account, episode, torch.full_like(account, stream)):
+    for part in (account, episode, torch.zeros_like(account) + stream):
         key = _mix(key ^ part)
-    return _shift(key, 1) % below
+    return _shift(key, 1)
+
+
+def draw(
+    below: Tensor | int, seed: int, account: Tensor, episode: Tensor, stream: Tensor | int
+) -> Tensor:
+    """Integers in ``[0, below)`` for each account, int64 like ``account``."""
+    return _bits(seed, account, episode, stream) % below
+
+
+def uniform(seed: int, account: Tensor, episode: Tensor, stream: Tensor | int) -> Tensor:
+    """Numbers inside (0, 1), float64."""
+    return ((_bits(seed, account, episode, stream) >> 10).double() + 0.5) * 2.0**-53
+
+
+def normal(seed: int, account: Tensor, episode: Tensor, stream: Tensor | int) -> Tensor:
+    """Standard normal numbers, float64."""
+    return torch.special.ndtri(uniform(seed, account, episode, stream))
 
 
 def draw_subset(

@@ -149,7 +149,7 @@ def solve_bands(
         switch = torch.ones(1, 1, dtype=torch.float64)
 
     grid = spread * torch.linspace(-4, 4, signals, dtype=torch.float64)
-    move = _transition(grid, knobs.persistence, spread * math.sqrt(1 - knobs.persistence**2))
+    move = transition(grid, knobs.persistence, spread * math.sqrt(1 - knobs.persistence**2))
     # From whole numbers, so that the middle of a two-sided grid is exactly flat.
     half = (positions - 1) // 2
     steps = torch.arange(-half, half + 1) if short else torch.arange(positions)
@@ -173,7 +173,7 @@ def solve_bands(
     return Bands(grid, x[lower.squeeze(-1)], x[upper.squeeze(-1)])
 
 
-def _transition(grid: Tensor, persistence: float, deviation: float) -> Tensor:
+def transition(grid: Tensor, persistence: float, deviation: float) -> Tensor:
     """Tauchen's discretisation: probability ``[from, to]`` of each point's neighbourhood."""
     edges = (grid[1:] + grid[:-1]) / 2
     below = torch.special.ndtr((edges - persistence * grid[:, None]) / deviation)

@@ -1,0 +1,27 @@
+"""Problems whose best policy and its value are known: what an agent makes of them is a fact."""
+
+from trading_torchrl.envs.reference.bit_flip import BitFlip
+from trading_torchrl.envs.reference.foresight import Martingale, PlantedLeak
+from trading_torchrl.envs.reference.garleanu_pedersen import GarleanuPedersen, Rule
+from trading_torchrl.envs.reference.grid import Chain, FourRooms, GridWorld, SparseMaze
+from trading_torchrl.envs.reference.merton import Merton
+from trading_torchrl.envs.reference.ou_spread import OUSpread
+from trading_torchrl.envs.reference.problem import ReferenceProblem
+from trading_torchrl.envs.reference.share import Share, optimum_share
+
+__all__ = [
+    "BitFlip",
+    "Chain",
+    "FourRooms",
+    "GarleanuPedersen",
+    "GridWorld",
+    "Martingale",
+    "Merton",
+    "OUSpread",
+    "PlantedLeak",
+    "ReferenceProblem",
+    "Rule",
+    "Share",
+    "SparseMaze",
+    "optimum_share",
+]

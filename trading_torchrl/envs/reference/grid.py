@@ -1,0 +1,349 @@
+"""Worlds of cells with one reward far away: a sparse maze, four rooms, a chain."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from trading_torchrl.envs.reference.problem import Fields, ReferenceProblem, above
+from trading_torchrl.envs.settings import at_least, one_of, within
+
+Cell = tuple[int, int]
+
+COMPASS: tuple[Cell, ...] = ((-1, 0), (1, 0), (0, -1), (0, 1))
+"""Up, down, left, right, as (row, column)."""
+
+ROOMS = (
+    "#############",
+    "#     #     #",
+    "#     #     #",
+    "#           #",
+    "#     #     #",
+    "#     #     #",
+    "## ####     #",
+    "#     ### ###",
+    "#     #     #",
+    "#     #     #",
+    "#           #",
+    "#     #     #",
+    "#############",
+)
+"""The plan of Sutton, Precup & Singh (1999)."""
+
+
+class GridWorld(ReferenceProblem):
+    """An account walks over free cells; entering the goal pays 1 and ends the episode.
+
+    Walls are bumped into. With probability ``slip`` a step goes another way, all others alike. The
+    best policy and its value come from dynamic programming: the discounted return from the start,
+    over the ``steps`` of an episode.
+
+    Args:
+        num_envs: number of accounts.
+        plan: rows of characters, ``#`` a wall, anything else free.
+        start: (row, column) where episodes begin.
+        goal: (row, column) that pays.
+        moves: (row, column) step of each action.
+        slip: probability that a step goes another way.
+        discount: of the reward, for the score and the best policy.
+        observation: ``coordinates`` in [-1, 1], or ``cells``, one for each free cell.
+        steps: length of an episode.
+        seed: of all noise.
+        first_account: number of the first account.
+        device: where it runs.
+    """
+
+    continuing: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        num_envs: int,
+        plan: Sequence[str],
+        start: Cell,
+        goal: Cell,
+        *,
+        moves: Sequence[Cell] = COMPASS,
+        slip: float = 0.0,
+        discount: float = 0.99,
+        observation: Literal["coordinates", "cells"] = "coordinates",
+        steps: int = 500,
+        seed: int = 0,
+        first_account: int = 0,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        within("slip", slip, 0, 1, "probability")
+        above("discount", discount, 0)
+        within("discount", discount, 0, 1, "of the next step")
+        one_of("observation", observation, ("coordinates", "cells"))
+        free = [
+            (row, column)
+            for row, line in enumerate(plan)
+            for column, mark in enumerate(line)
+            if mark != "#"
+        ]
+        number = {cell: index for index, cell in enumerate(free)}
+        for name, cell in (("start", start), ("goal", goal)):
+            if cell not in number:
+                raise ValueError(f"{name} must be a free cell, got {cell}")
+        if start == goal:
+            raise ValueError(f"start and goal must differ, both are {start}")
+        super().__init__(
+            num_envs,
+            observed=len(free) if observation == "cells" else 2,
+            choices=len(moves),
+            steps=steps,
+            seed=seed,
+            first_account=first_account,
+            device=device,
+        )
+        self.plan, self.slip, self.discount = tuple(plan), slip, discount
+        self.cells = tuple(free)
+        self._start, self._goal = number[start], number[goal]
+        following = [
+            [number.get((row + down, column + right), here) for down, right in moves]
+            for here, (row, column) in enumerate(free)
+        ]
+        self._next = torch.tensor(following, device=self.device)
+        size = torch.tensor([len(plan) - 1, max(map(len, plan)) - 1]).clamp(min=1)
+        self._view = (
+            torch.eye(len(free), device=self.device)
+            if observation == "cells"
+            else (2 * torch.tensor(free) / size - 1).float().to(self.device)
+        )
+        self._best, self._value = self._solve()
+
+    def _solve(self) -> tuple[Tensor, float]:
+        """Best action of every cell in the long run, and what it is worth within an episode."""
+        moves = self._next.shape[1]
+        other = self.slip / max(moves - 1, 1)
+        way = torch.full((moves, moves), other, dtype=torch.float64, device=self.device)
+        way.fill_diagonal_(1 - self.slip)
+        arrives = (self._next == self._goal).double()
+
+        def worth(value: Tensor) -> Tensor:
+            ahead = arrives + self.discount * torch.where(arrives > 0, 0.0, value[self._next])
+            return ahead @ way.T
+
+        value = torch.zeros(len(self.cells), dtype=torch.float64, device=self.device)
+        for _ in range(100_000):
+            new = worth(value).amax(-1)
+            if (new - value).abs().amax() < 1e-13:
+                break
+            value = new
+        best = worth(value).argmax(-1)
+        value = torch.zeros_like(value)
+        for _ in range(self.steps):
+            value = worth(value).gather(1, best[:, None])[:, 0]
+        return best, float(value[self._start])
+
+    @property
+    def value(self) -> float:
+        """Expected discounted return from the start."""
+        return self._value
+
+    def best_action(self, observation: Tensor) -> Tensor:
+        """The way to the goal from the cell that is seen."""
+        view = self._view.to(observation.device)
+        cell = torch.cdist(observation.reshape(-1, view.shape[1]), view).argmin(-1)
+        return self._best.to(observation.device)[cell].view(observation.shape[:-1])
+
+    def start(self) -> Fields:
+        """At the start."""
+        return {"cell": torch.full_like(self._account, self._start)}
+
+    def observe(self, fields: Fields) -> Tensor:
+        """Where an account is."""
+        return self._view[fields["cell"]]
+
+    def advance(self, fields: Fields, action: Tensor) -> tuple[Fields, Tensor, Tensor]:
+        """One step of the walk."""
+        if self.slip:
+            moves = self._next.shape[1]
+            chance = self.uniform() / self.slip
+            # Below one it slips, and where it lies there says which other way.
+            turn = 1 + (chance * (moves - 1)).long().clamp(max=moves - 2)
+            action = torch.where(chance < 1, (action + turn) % moves, action)
+        cell = self._next[fields["cell"], action]
+        arrived = cell == self._goal
+        return {"cell": cell}, arrived.double(), arrived
+
+
+class Chain(GridWorld):
+    """A corridor with the reward at its far end; actions left and right, nothing is random.
+
+    A walk that tosses coins takes about ``length^2`` steps to the first reward. Observation: one
+    number for each cell.
+
+    Args:
+        num_envs: number of accounts.
+        length: number of cells.
+        discount: of the reward.
+        steps: length of an episode; ``None`` is four times the chain's.
+        seed: of all noise; there is none here.
+        first_account: number of the first account.
+        device: where it runs.
+
+    Example:
+        >>> from trading_torchrl.envs.reference import Chain
+        >>> round(Chain(num_envs=4, length=20).value, 4)  # 0.99 ** 18
+        0.8345
+    """
+
+    def __init__(
+        self,
+        num_envs: int = 1,
+        *,
+        length: int = 20,
+        discount: float = 0.99,
+        steps: int | None = None,
+        seed: int = 0,
+        first_account: int = 0,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        at_least("length", length, 2)
+        super().__init__(
+            num_envs,
+            (" " * length,),
+            (0, 0),
+            (0, length - 1),
+            moves=((0, -1), (0, 1)),
+            discount=discount,
+            observation="cells",
+            steps=4 * length if steps is None else steps,
+            seed=seed,
+            first_account=first_account,
+            device=device,
+        )
+
+
+class FourRooms(GridWorld):
+    """Four rooms joined by four doorways (Sutton, Precup & Singh 1999).
+
+    From the upper left corner to a cell in the lower right room. As in the paper a step goes
+    another way one time in three. Paper: Between MDPs and semi-MDPs, Artificial Intelligence 112.
+
+    Args:
+        num_envs: number of accounts.
+        start: (row, column) where episodes begin.
+        goal: (row, column) that pays.
+        slip: probability that a step goes another way.
+        discount: of the reward.
+        observation: ``coordinates`` or ``cells``.
+        steps: length of an episode.
+        seed: of all noise.
+        first_account: number of the first account.
+        device: where it runs.
+
+    Example:
+        >>> from trading_torchrl.envs.reference import FourRooms
+        >>> round(FourRooms(num_envs=4, slip=0.0).value, 4)  # 18 steps
+        0.8429
+    """
+
+    def __init__(
+        self,
+        num_envs: int = 1,
+        *,
+        start: Cell = (1, 1),
+        goal: Cell = (10, 10),
+        slip: float = 1 / 3,
+        discount: float = 0.99,
+        observation: Literal["coordinates", "cells"] = "coordinates",
+        steps: int = 500,
+        seed: int = 0,
+        first_account: int = 0,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        super().__init__(
+            num_envs,
+            ROOMS,
+            start,
+            goal,
+            slip=slip,
+            discount=discount,
+            observation=observation,
+            steps=steps,
+            seed=seed,
+            first_account=first_account,
+            device=device,
+        )
+
+
+class SparseMaze(GridWorld):
+    """A maze without loops, from one corner to the opposite one; nothing is random.
+
+    Between any two cells there is exactly one way. The same ``layout`` is the same maze everywhere.
+
+    Args:
+        num_envs: number of accounts.
+        size: cells a side, not counting the walls between them.
+        layout: which maze.
+        discount: of the reward.
+        observation: ``coordinates`` or ``cells``.
+        steps: length of an episode.
+        seed: of all noise; there is none here.
+        first_account: number of the first account.
+        device: where it runs.
+
+    Example:
+        >>> from trading_torchrl.envs.reference import SparseMaze
+        >>> maze = SparseMaze(num_envs=4, size=5)
+        >>> len(maze.cells)
+        49
+    """
+
+    def __init__(
+        self,
+        num_envs: int = 1,
+        *,
+        size: int = 8,
+        layout: int = 0,
+        discount: float = 0.99,
+        observation: Literal["coordinates", "cells"] = "coordinates",
+        steps: int = 500,
+        seed: int = 0,
+        first_account: int = 0,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        at_least("size", size, 2)
+        super().__init__(
+            num_envs,
+            maze(size, layout),
+            (1, 1),
+            (2 * size - 1, 2 * size - 1),
+            discount=discount,
+            observation=observation,
+            steps=steps,
+            seed=seed,
+            first_account=first_account,
+            device=device,
+        )
+
+
+def maze(size: int, layout: int) -> tuple[str, ...]:
+    """A plan of ``2 size + 1`` rows, dug out from the upper left corner (depth first)."""
+    choose = random.Random(layout).choice
+    plan = [["#"] * (2 * size + 1) for _ in range(2 * size + 1)]
+    plan[1][1] = " "
+    path = [(1, 1)]
+    while path:
+        row, column = path[-1]
+        around = [
+            (down, right)
+            for down, right in COMPASS
+            if 0 < row + 2 * down < 2 * size
+            and 0 < column + 2 * right < 2 * size
+            and plan[row + 2 * down][column + 2 * right] == "#"
+        ]
+        if not around:
+            path.pop()
+            continue
+        down, right = choose(around)
+        plan[row + down][column + right] = " "
+        plan[row + 2 * down][column + 2 * right] = " "
+        path.append((row + 2 * down, column + 2 * right))
+    return tuple("".join(line) for line in plan)
