@@ -37,6 +37,7 @@ results: $(READY) ## every figure of docs/results.md: hours, resumable
 benchmark: $(READY) ## speed and memory against other libraries: half an hour
 	$(BIN)/python benchmarks/environment.py
 	$(BIN)/python benchmarks/loading.py
+	$(BIN)/python benchmarks/gym_view.py
 
 clean:           ## removes the virtual environment and what was made
 	rm -rf $(VENV) outputs results/.cache

@@ -28,6 +28,8 @@ MODES = {
     },
     "discrete": {"actions": "discrete"},
     "discrete_short_assets": {"actions": "discrete", "short": True, "assets": 3},
+    "hybrid": {"actions": "hybrid"},
+    "hybrid_short_assets": {"actions": "hybrid", "short": True, "assets": 3, "emit": "all"},
     "target_assets": {"actions": "target", "assets": 3, "max_position": 0.5, "emit": "all"},
     "close_fills": {"actions": "target", "fill": "close"},
     "window": {"window": 32, "assets": 2},
@@ -54,16 +56,21 @@ def build(market, num_envs=4, **settings):
 def script(env, steps, seed=0):
     """The same actions for an account whatever batch it sits in: ``[steps, N, ...]``."""
     generator = torch.Generator().manual_seed(seed)
-    if env.rules.actions == "discrete":
-        return torch.randint(0, len(NAMES), (steps, *env.action_spec.shape), generator=generator)
-    return 2.4 * torch.rand((steps, *env.action_spec.shape), generator=generator) - 1.2
+    drawn = {}
+    for key, spec in env.full_action_spec.items():
+        shape = (steps, *spec.shape)
+        if spec.dtype == torch.int64:
+            drawn[key] = torch.randint(0, len(NAMES), shape, generator=generator)
+        else:
+            drawn[key] = 2.4 * torch.rand(shape, generator=generator) - 1.2
+    return TensorDict(drawn, [steps, *env.batch_size])
 
 
 def play(env, actions, reset_at=()):
     """Steps through scripted actions with automatic resets, and forced partial ones."""
     seen, tensordict = [], env.reset()
     for step, action in enumerate(actions):
-        tensordict["action"] = action
+        tensordict.update(action)
         before, tensordict = env.step_and_maybe_reset(tensordict)
         seen.append(before.clone())
         if step in reset_at:
@@ -106,7 +113,7 @@ def test_account_reset_at_odd_times_is_untouched_by_others(market):
     assert (quiet["observation"][even] != disturbed["observation"][even]).any()
 
 
-@pytest.mark.parametrize("mode", ["long_only", "objectives", "discrete_short_assets"])
+@pytest.mark.parametrize("mode", ["long_only", "objectives", "discrete_short_assets", "hybrid"])
 def test_compiled_equals_eager(market, mode):
     eager, compiled = (build(market, 6, compiled=c, **MODES[mode]) for c in (False, True))
     actions = script(eager, 60)
@@ -116,13 +123,14 @@ def test_compiled_equals_eager(market, mode):
     assert_close(a, b, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("mode", ["long_only", "window", "limits"])
+@pytest.mark.parametrize("mode", ["long_only", "window", "limits", "hybrid"])
 def test_fast_loop_is_torchrls_loop(market, mode):
     fast, slow = build(market, 3, **MODES[mode]), build(market, 3, **MODES[mode])
     actions = script(fast, 60)
     one, two = fast.reset(), slow.reset()
     for action in actions:
-        one["action"] = two["action"] = action
+        one.update(action)
+        two.update(action)
         one["extra"] = two["extra"] = torch.arange(3)
         before_one, one = fast.step_and_maybe_reset(one)
         before_two, two = EnvBase.step_and_maybe_reset(slow, two)
@@ -134,7 +142,7 @@ def test_accounts_that_sit_a_step_out_stay_as_they_were(market):
     env = build(market, 3)
     tensordict = env.reset()
     for action in script(env, 6):
-        tensordict["action"] = action
+        tensordict.update(action)
         tensordict = env.step(tensordict)["next"].exclude("reward")
     before = {name: value.clone() for name, value in env._now.accounts.items()}
     tensordict["action"] = torch.ones(3, 1)
@@ -188,13 +196,13 @@ def test_goes_on_from_its_state_bit_for_bit(market):
     first = build(market, 4, emit="all", reward="objectives")
     tensordict = first.reset()
     for action in actions[:33]:
-        tensordict["action"] = action
+        tensordict.update(action)
         _, tensordict = first.step_and_maybe_reset(tensordict)
     saved = first.state_dict()
     second = build(market, 4, emit="all", reward="objectives", seed=99)
     second.load_state_dict(saved)
     for step, action in enumerate(actions[33:], 33):
-        tensordict["action"] = action
+        tensordict.update(action)
         before, tensordict = second.step_and_maybe_reset(tensordict)
         assert not differing(before["next"], whole[:, step]["next"])
 
@@ -237,7 +245,8 @@ def test_writing_to_what_was_shown_moves_no_account(market):
     env, other = build(market, 3, emit="all"), build(market, 3, emit="all")
     one, two = env.reset(), other.reset()
     for action in script(env, 30):
-        one["action"] = two["action"] = action
+        one.update(action)
+        two.update(action)
         one, two = (e.step(td)["next"] for e, td in ((env, one), (other, two)))
         assert not differing(one, two)
         for value in one.values(True, True):
@@ -334,6 +343,8 @@ def test_names_match_the_observation(market):
 def test_only_what_is_asked_for_is_emitted(market):
     quiet = build(market, emit=()).rollout(2)
     assert not {"account", "trade", "market"} & set(quiet["next"].keys())
+    judged = build(market, emit=(), reward="objectives").rollout(2)
+    assert set(judged["next"].keys()) == set(quiet["next"].keys())
     loud = build(market, emit="all").rollout(2)["next"].keys(True, True)
     assert all(key in loud for keys in EMITTED.values() for key in keys)
 
@@ -362,7 +373,9 @@ def test_a_name_that_does_not_exist_is_refused(market):
         ({"commission": -1e-4}, r"commission must lie in \[0, 1\].*-0.0001"),
         ({"slippage": 1.5}, "slippage"),
         ({"spread": float("nan")}, "spread"),
-        ({"actions": "box"}, "actions='box'.*continuous, target, discrete"),
+        ({"actions": "box"}, "actions='box'.*continuous, target, discrete, hybrid"),
+        ({"mode": "discrete"}, "mode='discrete' needs actions='hybrid', got actions='continuous'"),
+        ({"actions": "hybrid", "mode": "both"}, "mode='both'.*continuous, discrete, alternate"),
         ({"fill": "vwap"}, "fill='vwap'.*next_open, close"),
         ({"reward": "pnl"}, "reward='pnl'.*growth, log_return"),
         ({"emit": ("equty",)}, "'equty' is not known.*equity"),

@@ -1,8 +1,18 @@
 """The batched trading environment and its parts."""
 
+from trading_torchrl.envs.migration import ContinuousInDiscrete, DiscreteInContinuous
 from trading_torchrl.envs.oracles import OraclePolicy, solve_bands
 from trading_torchrl.envs.settings import LONG_ONLY, LONG_SHORT
 from trading_torchrl.envs.trading import TradingEnv
 from trading_torchrl.envs.transforms import MarketWindow
 
-__all__ = ["LONG_ONLY", "LONG_SHORT", "MarketWindow", "OraclePolicy", "TradingEnv", "solve_bands"]
+__all__ = [
+    "LONG_ONLY",
+    "LONG_SHORT",
+    "ContinuousInDiscrete",
+    "DiscreteInContinuous",
+    "MarketWindow",
+    "OraclePolicy",
+    "TradingEnv",
+    "solve_bands",
+]

@@ -19,7 +19,7 @@ from trading_torchrl.envs.packing import Packs, pack
 
 Fields = dict[str, Tensor]
 
-FIXED = ("symbol", "end")
+FIXED = ("symbol", "end", "mode")
 """Fields that last as long as an episode."""
 
 
@@ -27,7 +27,7 @@ FIXED = ("symbol", "end")
 class Rules:
     """Everything that is fixed while an environment lives; the compiled core specialises on it."""
 
-    actions: Literal["continuous", "target", "discrete"]
+    actions: Literal["continuous", "target", "discrete", "hybrid"]
     short: bool
     fill: Literal["next_open", "close"]
     reward: str
@@ -74,6 +74,11 @@ class Rules:
         return max(self.min_trade, self.floor)
 
     @property
+    def named(self) -> bool:
+        """Whether accounts can act by name."""
+        return self.actions in ("discrete", "hybrid")
+
+    @property
     def counts_names(self) -> bool:
         """Whether trades are compared with the one before."""
         return self.limits.repeats is not None or self.reward == "professional"
@@ -85,9 +90,17 @@ class Rules:
 
 
 def new_accounts(
-    rules: Rules, symbol: Tensor, start: Tensor, prices: Tensor, days: Tensor
+    rules: Rules,
+    symbol: Tensor,
+    start: Tensor,
+    prices: Tensor,
+    days: Tensor,
+    mode: Tensor | None = None,
 ) -> Fields:
-    """Accounts with nothing but cash, at the close of bar ``start`` [N] of ``symbol`` [N, A]."""
+    """Accounts with nothing but cash, at the close of bar ``start`` [N] of ``symbol`` [N, A].
+
+    ``mode`` [N] is what hybrid accounts act on: ``CONTINUOUS`` or ``DISCRETE`` actions.
+    """
     price = read_columns(prices, rules.columns, symbol * rules.bars + start[:, None])
 
     def account(value: float) -> Tensor:
@@ -108,7 +121,9 @@ def new_accounts(
         "price": price["close"],
         "since_trade": asset(0, torch.float32),
     }
-    if rules.actions == "continuous" or "smoothed_action" in rules.emit:
+    if mode is not None:
+        fields["mode"] = mode
+    if rules.actions != "target" or "smoothed_action" in rules.emit:
         fields["smoothed"] = asset(0)
     if "trades" in rules.emit:
         fields["trades"] = account(0).float()
@@ -130,7 +145,7 @@ def new_accounts(
 
 def held(fields: Fields) -> Packs[str]:
     """Accounts as they are kept from step to step: what no bar changes apart from the rest."""
-    return pack({name: fields[name] for name in FIXED}) | pack(
+    return pack({name: fields[name] for name in FIXED if name in fields}) | pack(
         {name: field for name, field in fields.items() if name not in FIXED}
     )
 
@@ -163,7 +178,7 @@ def look(
         10 * state["units"].sign() * (1 - state["entry"] / state["price"]),
         state["since_trade"] / (state["since_trade"] + 10),
     ]
-    if rules.actions == "continuous":
+    if rules.actions != "target":
         own.append(state["smoothed"])
     fallen = risk.drawdown(state["equity"], state["peak"])
     common = [(state["cash"] * part)[:, None], fallen[:, None]]
@@ -173,7 +188,7 @@ def look(
         parts.insert(0, features[at].flatten(1))
     measured = read_columns(measures, rules.measures, at)
     shown = {"observation": torch.cat(parts, -1)}
-    if rules.actions == "discrete":
+    if rules.named:
         winning = read.winning(state["units"], state["price"], state["entry"])
         mask = read.discrete_mask(
             value,
@@ -189,6 +204,8 @@ def look(
         for name in rules.emit
         if name not in terms.FLOWS and name not in ("objectives", "index")
     }
+    if "mode" in state:
+        emitted["account", "mode"] = state["mode"]
     if "index" in rules.emit:
         emitted |= {("market", name): state[name] for name in ("symbol", "bar")}
     return shown, emitted

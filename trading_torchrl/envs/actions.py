@@ -29,6 +29,12 @@ HOLD_BELOW, MEDIUM_FROM, LARGE_FROM, CLOSE_FROM = (x - EDGE for x in (0.1, 0.4, 
 """Bins of a continuous action: (-.1, .1) HOLD, [.1, .4) SMALL, [.4, .7) MEDIUM, [.7, 1] LARGE,
 (-.95, -.1] PARTIAL, [-1, -.95] ALL; an action in float32 that means an edge lies on it."""
 
+CONTINUOUS, DISCRETE = range(2)
+"""Modes of an account in a hybrid environment: which of its actions it acts on."""
+
+WINS_FROM = 1e-9
+"""Profit, as a share of the position, above which it is more than an average entry's rounding."""
+
 TARGET_BINS = 7
 """Target actions are counted in seven equal bins of [-1, 1]."""
 
@@ -48,7 +54,9 @@ class Order(NamedTuple):
 
 
 def smooth(previous: Tensor, action: Tensor, window: int) -> Tensor:
-    """Exponential moving average: weight 2 / (window + 1) on the newest action."""
+    """Exponential moving average: weight 2 / (window + 1) on the newest action; of 1, itself."""
+    if window == 1:
+        return action
     weight = 2 / (window + 1)
     return previous + weight * (action - previous)
 
@@ -102,7 +110,7 @@ def read_target(
 
 def winning(units: Tensor, price: Tensor, entry: Tensor) -> Tensor:
     """Positions with an unrealised profit, more than the rounding of an average entry price."""
-    return units * (price - entry) > 1e-9 * (units * price).abs()
+    return units * (price - entry) > WINS_FROM * (units * price).abs()
 
 
 def continuous_from_discrete(name: Tensor, value: Tensor, winning: Tensor) -> Tensor:
@@ -110,6 +118,13 @@ def continuous_from_discrete(name: Tensor, value: Tensor, winning: Tensor) -> Te
     action = torch.tensor(SIZES, dtype=value.dtype, device=value.device)[name]
     add = torch.where(winning, action * value.sign(), 0.0)
     return torch.where(name == ADD_TO_WINNER, add, action)
+
+
+def read_names(given: Tensor, value: Tensor, winning: Tensor) -> tuple[Tensor, Tensor]:
+    """Names, and the continuous actions they stand for: NaN where there is no such name."""
+    name = given.clamp(0, len(NAMES) - 1)
+    action = continuous_from_discrete(name, value, winning)
+    return name, torch.where(name == given, action, torch.nan)
 
 
 def name_of(action: Tensor) -> Tensor:

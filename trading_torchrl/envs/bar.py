@@ -25,7 +25,7 @@ GOES_ON, TERMINATED, TRUNCATED, UNREADABLE = 0, 1, 2, 3
 def advance(
     held: Packs[str],
     leaving: Fields,
-    action: Tensor,
+    asked: Fields,
     prices: Tensor,
     measures: Tensor,
     features: Tensor,
@@ -37,7 +37,8 @@ def advance(
     Args:
         held: fields of :func:`~trading_torchrl.envs.accounts.new_accounts`, packed.
         leaving: rows of the objectives' memory.
-        action: ``[N, A]``; float in [-1, 1], or int64 names.
+        asked: ``action`` ``[N, A]``, float in [-1, 1] or int64 names; hybrid accounts have the
+            names in ``action_name``.
         prices: float64 ``[S * T, columns]``.
         measures: float32 ``[S * T, measures]``.
         features: float32 ``[S * T, F]`` (F may be 0).
@@ -71,7 +72,7 @@ def advance(
 
     value = units * fill_price
     equity = cash + value.sum(-1)
-    wanted, smoothed, name, order = _read(state, action, value, equity, rules)
+    wanted, smoothed, name, order = _read(state, asked, value, equity, rules)
     reduce, increase = _permit(state, new, name, order, value, rules)
     if rules.margin:
         excess = ledger.margin_excess(cash, units, fill_price, rules.maintenance)
@@ -160,7 +161,8 @@ def advance(
 
     shown, emitted = look(state | new, measures, features, rules)
     shown["reward"] = reward.float()
-    emitted |= {("objectives", key): value for key, value in values.items()}
+    if "objectives" in rules.emit:
+        emitted |= {("objectives", key): value for key, value in values.items()}
     emitted |= {
         terms.EMITTED[name][0]: terms.flow(name, bar) for name in rules.emit if name in terms.FLOWS
     }
@@ -174,37 +176,51 @@ def advance(
 
 
 def _read(
-    state: Fields, action: Tensor, value: Tensor, equity: Tensor, rules: Rules
+    state: Fields, asked: Fields, value: Tensor, equity: Tensor, rules: Rules
 ) -> tuple[Tensor, Tensor, Tensor, read.Order]:
     """The action as asked for, as carried out, its name, and the order it is."""
-    if rules.actions == "discrete":
-        winning = read.winning(state["units"], state["price"], state["entry"])
-        name = action.clamp(0, len(read.NAMES) - 1)
-        wanted = read.continuous_from_discrete(name, value, winning)
-        wanted = torch.where(name == action, wanted, torch.nan)
-    else:
-        wanted = action.double().clamp(-1, 1)
-    smoothed = wanted
-    if rules.actions == "continuous":
-        smoothed = read.smooth(state["smoothed"], wanted, rules.smoothing)
     if rules.actions == "target":
-        name = read.target_bin_of(wanted)
+        wanted = asked["action"].double().clamp(-1, 1)
         order = read.read_target(
             wanted, value, equity, cap=rules.cap, short=rules.short, min_trade=rules.min_trade
         )
+        return wanted, wanted, read.target_bin_of(wanted), order
+    if rules.actions == "continuous":
+        wanted, smoothed, name = _by_number(state, asked["action"], rules)
+    elif rules.actions == "discrete":
+        wanted, smoothed, name = _by_name(state, asked["action"], value)
     else:
-        if rules.actions == "continuous":
-            name = read.name_of(smoothed)
-        order = read.read_continuous(
-            smoothed,
-            value,
-            equity,
-            cap=rules.cap,
-            leverage=rules.carries,
-            short=rules.short,
-            min_trade=rules.min_trade,
+        named = (state["mode"] == read.DISCRETE)[:, None]
+        readings = zip(
+            _by_name(state, asked["action_name"], value),
+            _by_number(state, asked["action"], rules),
+            strict=True,
         )
+        wanted, smoothed, name = [torch.where(named, *both) for both in readings]
+    order = read.read_continuous(
+        smoothed,
+        value,
+        equity,
+        cap=rules.cap,
+        leverage=rules.carries,
+        short=rules.short,
+        min_trade=rules.min_trade,
+    )
     return wanted, smoothed, name, order
+
+
+def _by_number(state: Fields, given: Tensor, rules: Rules) -> tuple[Tensor, Tensor, Tensor]:
+    """A continuous action as asked for, as carried out, and its name."""
+    wanted = given.double().clamp(-1, 1)
+    smoothed = read.smooth(state["smoothed"], wanted, rules.smoothing)
+    return wanted, smoothed, read.name_of(smoothed)
+
+
+def _by_name(state: Fields, given: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """A name as the continuous action it stands for, which is carried out as it is, and itself."""
+    winning = read.winning(state["units"], state["price"], state["entry"])
+    name, wanted = read.read_names(given, value, winning)
+    return wanted, wanted, name
 
 
 def _permit(

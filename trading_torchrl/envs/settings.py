@@ -25,7 +25,10 @@ LONG_SHORT: dict[str, Any] = {
 }
 """The two ready configurations: ``TradingEnv(market, 64, **LONG_SHORT)``."""
 
-ACTIONS = ("continuous", "target", "discrete")
+ACTIONS = ("continuous", "target", "discrete", "hybrid")
+MODES = ("continuous", "discrete", "alternate")
+"""What the episodes of a hybrid environment may act on."""
+
 ROUNDING = 1e-9
 """Share of the cash below which an order is rounding, even where every trade is welcome."""
 
@@ -140,6 +143,16 @@ def first_starts(market: Market, window: int | None, episode_bars: int | None) -
             f" bars, this market has {len(market)}; use shorter episodes or more data"
         )
     return first, last if episode_bars else first
+
+
+def hybrid_mode(actions: str, mode: str | None) -> str | None:
+    """The mode of a hybrid environment's episodes; other environments have none."""
+    if actions == "hybrid":
+        mode = "alternate" if mode is None else mode
+        one_of("mode", mode, MODES)
+    elif mode is not None:
+        raise ValueError(f"mode={mode!r} needs actions='hybrid', got actions={actions!r}")
+    return mode
 
 
 def _emitted(emit: Iterable[str], window: int | None) -> tuple[str, ...]:

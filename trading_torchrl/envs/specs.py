@@ -9,7 +9,7 @@ from torchrl.data import Binary, Bounded, Categorical, Composite, MultiCategoric
 
 from trading_torchrl.envs import terms
 from trading_torchrl.envs.accounts import Rules
-from trading_torchrl.envs.actions import NAMES
+from trading_torchrl.envs.actions import DISCRETE, NAMES
 
 
 def observation_names(
@@ -18,20 +18,29 @@ def observation_names(
     """Names of the observation's values, in order; several assets are numbered."""
     suffixes = [""] if rules.assets == 1 else [f".{i}" for i in range(rules.assets)]
     own = ["position", "unrealised", "since_trade"]
-    if rules.actions == "continuous":
+    if rules.actions != "target":
         own.append("smoothed_action")
     seen = [] if windowed else [name + suffix for suffix in suffixes for name in feature_names]
     return (*seen, *[name + suffix for name in own for suffix in suffixes], "cash", "drawdown")
 
 
 def action_spec(rules: Rules, num_envs: int, device: torch.device) -> Any:
-    """``[N, A]`` numbers in [-1, 1], or names: ``[N]`` for one asset, ``[N, A]`` for several."""
+    """``[N, A]`` numbers in [-1, 1], or names: ``[N]`` for one asset, ``[N, A]`` for several.
+
+    Hybrid accounts have both, the names as ``action_name``.
+    """
     n, a = num_envs, rules.assets
-    if rules.actions != "discrete":
-        return Bounded(-1, 1, shape=(n, a), dtype=torch.float32, device=device)
-    if a == 1:
-        return Categorical(len(NAMES), shape=(n,), dtype=torch.int64, device=device)
-    return MultiCategorical([len(NAMES)] * a, shape=(n, a), dtype=torch.int64, device=device)
+    numbers = Bounded(-1, 1, shape=(n, a), dtype=torch.float32, device=device)
+    if not rules.named:
+        return numbers
+    names: Any = (
+        Categorical(len(NAMES), shape=(n,), dtype=torch.int64, device=device)
+        if a == 1
+        else MultiCategorical([len(NAMES)] * a, shape=(n, a), dtype=torch.int64, device=device)
+    )
+    if rules.actions == "discrete":
+        return names
+    return Composite({"action": numbers, "action_name": names}, shape=(n,), device=device)
 
 
 def reward_spec(rules: Rules, num_envs: int, device: torch.device) -> Unbounded:
@@ -56,9 +65,12 @@ def observation_spec(
     n, a = num_envs, rules.assets
     spec = Composite(shape=(n,), device=device)
     spec["observation"] = Unbounded((n, width), dtype=torch.float32, device=device)
-    if rules.actions == "discrete":
+    if rules.named:
         names = len(NAMES) * a
         spec["action_mask"] = Binary(n=names, shape=(n, names), dtype=torch.bool, device=device)
+    if rules.actions == "hybrid":
+        mode = Bounded(0, DISCRETE, shape=(n, 1), dtype=torch.int64, device=device)
+        spec["account", "mode"] = mode
     for name in rules.emit:
         if name == "index":
             whole: dict[str, Any] = {"dtype": torch.int64, "device": device}

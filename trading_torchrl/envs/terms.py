@@ -27,7 +27,7 @@ PER_ASSET = frozenset(
     {"units", "share", "realised", "unrealised", "volatility", "since_trade", *TRADE}
 )
 MONEY = frozenset({"equity", "cash", "units", "realised", "unrealised", "fees", "value"})
-COUNTS = frozenset({"since_trade", "trades", "name", "symbol", "bar"})
+COUNTS = frozenset({"since_trade", "trades", "name", "symbol", "bar", "mode"})
 FLOWS = frozenset(
     {"realised", "fees", "entry_quality", "exit_quality", "momentum", "raw_action", "value", "name"}
 )

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import torch
 from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
+from torchrl.data import Composite
 from torchrl.envs import EnvBase
 
 from trading_torchrl.data.features import with_features
@@ -20,8 +21,8 @@ from trading_torchrl.envs import actions as named
 from trading_torchrl.envs.compiling import compiled_advance, compiles
 from trading_torchrl.envs.memory import Memory
 from trading_torchrl.envs.objectives import ACTIVITY_WINDOW
-from trading_torchrl.envs.packing import Packs, unpack
-from trading_torchrl.envs.settings import at_least, first_starts, make_rules
+from trading_torchrl.envs.packing import Packs, pack, unpack
+from trading_torchrl.envs.settings import at_least, first_starts, hybrid_mode, make_rules
 from trading_torchrl.envs.specs import observation_names
 from trading_torchrl.risk import Limits
 
@@ -29,7 +30,8 @@ from trading_torchrl.risk import Limits
 class Progress:
     """What changes while an environment runs; a plain object, as modules are slow to write to."""
 
-    def __init__(self, account: Tensor) -> None:
+    def __init__(self, account: Tensor, mode: str | None) -> None:
+        self.mode = mode
         self.held: Packs[str] = {}
         self.memory: Memory | None = None
         self.episode = torch.full_like(account, -1)
@@ -51,13 +53,16 @@ class TradingEnv(EnvBase):
 
     Keys: ``observation`` float32 ``[N, D]`` (see :attr:`observation_names`), ``action`` ``[N, A]``
     (``[N]`` for one asset's discrete names), ``("next", "reward")`` ``[N, 1]`` (``[N, 5]`` for
-    ``objectives``), ``action_mask`` for discrete names, and what ``emit`` asks for.
+    ``objectives``), ``action_mask`` for discrete names, and what ``emit`` asks for. A hybrid
+    environment has ``action`` for numbers, ``action_name`` for names, and shows ``("account",
+    "mode")`` ``[N, 1]``: 0 where an account acts on the numbers, 1 on the names.
 
     Args:
         market: what is traded; features are computed if it has none.
         num_envs: number of accounts N.
         actions: ``continuous`` changes a position, smoothed; ``target`` is the wanted share of
-            equity; ``discrete`` are the seven names of :mod:`~trading_torchrl.envs.actions`.
+            equity; ``discrete`` are the seven names of :mod:`~trading_torchrl.envs.actions`;
+            ``hybrid`` has numbers and names, and each episode acts on one of the two.
         short: whether positions may be negative.
         assets: symbols an account holds at once, drawn anew each episode.
         max_position: cap on one position at a trade, as a share of equity.
@@ -82,6 +87,8 @@ class TradingEnv(EnvBase):
         maintenance: margin below which an account is liquidated, as a share of gross exposure.
         min_trade: smaller trades are not made (full closes are).
         smoothing: window of the moving average of continuous actions; 1 is none.
+        mode: which actions a hybrid environment's episodes act on: ``continuous``, ``discrete`` or
+            ``alternate`` (the default: account + episode decides, even ones are continuous).
         limits: see :class:`~trading_torchrl.risk.Limits`.
         activity_window: actions the activity objective looks back on.
         seed: of symbols and starts.
@@ -105,7 +112,7 @@ class TradingEnv(EnvBase):
         market: Market,
         num_envs: int = 1,
         *,
-        actions: Literal["continuous", "target", "discrete"] = "continuous",
+        actions: Literal["continuous", "target", "discrete", "hybrid"] = "continuous",
         short: bool = False,
         assets: int = 1,
         max_position: float = 0.15,
@@ -127,6 +134,7 @@ class TradingEnv(EnvBase):
         maintenance: float = 0.25,
         min_trade: float = 25.0,
         smoothing: int = 3,
+        mode: Literal["continuous", "discrete", "alternate"] | None = None,
         limits: Limits | None = None,
         activity_window: int = ACTIVITY_WINDOW,
         seed: int = 0,
@@ -195,7 +203,7 @@ class TradingEnv(EnvBase):
             if self.compiled
             else partial(bar.advance, rules=rules)
         )
-        self._now = Progress(self._account)
+        self._now = Progress(self._account, hybrid_mode(actions, mode))
 
         names = observation_names(rules, market.feature_names, window is not None)
         self.observation_names = names
@@ -205,6 +213,8 @@ class TradingEnv(EnvBase):
         self.observation_spec = specs.observation_spec(
             rules, num_envs, len(names), len(market.symbols), device
         )
+        shown = self.observation_spec.items()
+        self._groups = tuple(key for key, spec in shown if isinstance(spec, Composite))
 
     @property
     def account_bytes(self) -> float:
@@ -221,7 +231,9 @@ class TradingEnv(EnvBase):
         self._now.episode = self._now.episode + mask
         n, now = self.batch_size[0], self._now
         symbol, start = self._draw()
-        fresh = accounts.new_accounts(self.rules, symbol, start, self._prices, self._days)
+        fresh = accounts.new_accounts(
+            self.rules, symbol, start, self._prices, self._days, self._modes()
+        )
         packed = accounts.held(fresh)
         now.held = accounts.merge(mask, packed, now.held) if now.held else packed
         if self.rules.judges and now.memory is None:
@@ -235,8 +247,7 @@ class TradingEnv(EnvBase):
             like = nothing if name in terms.PER_ASSET else nothing[:, 0]
             for key in terms.EMITTED[name]:
                 emitted.setdefault(key, like)
-        emitted = {key: value.clone() for key, value in terms.wide(emitted).items()}
-        return self._assemble(shown, emitted)
+        return self._assemble(shown, pack(terms.wide(emitted)))
 
     def _draw(self) -> tuple[Tensor, Tensor]:
         """Symbols [N, A] and first bar [N] of every account's current episode."""
@@ -248,15 +259,44 @@ class TradingEnv(EnvBase):
         offsets = torch.arange(a, device=self.device)
         return (self._account[:, None] * a + offsets) % symbols, start
 
+    def _modes(self) -> Tensor | None:
+        """What every hybrid account's current episode acts on [N]."""
+        mode = self._now.mode
+        if mode == "alternate":
+            return (self._account + self._now.episode) % 2
+        if mode is None:
+            return None
+        number = named.DISCRETE if mode == "discrete" else named.CONTINUOUS
+        return torch.full_like(self._account, number)
+
+    def next_mode(self, mode: Literal["continuous", "discrete", "alternate"]) -> None:
+        """The mode of all episodes that begin from now on; those that are under way keep theirs.
+
+        For hybrid environments; ``mode`` is what the argument of that name takes.
+        """
+        self._now.mode = hybrid_mode(self.rules.actions, mode)
+
+    def _asked(self, tensordict: TensorDictBase) -> dict[str, Tensor]:
+        """The actions by key, ``[N, A]`` each; a hybrid policy may leave one out."""
+        shape = (self.batch_size[0], self.rules.assets)
+        if self.rules.actions != "hybrid":
+            return {"action": tensordict.get("action").reshape(shape)}
+        asked = {}
+        for key, nothing in (("action", torch.nan), ("action_name", -1)):
+            given = tensordict.get(key, None)
+            if given is None:
+                given = torch.full(shape, nothing, device=self.device)
+            asked[key] = given.reshape(shape)
+        return asked
+
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
-        action = tensordict.get("action").reshape(self.batch_size[0], self.rules.assets)
-        now = self._now
+        asked, now = self._asked(tensordict), self._now
         leaving = {} if now.memory is None else now.memory.leaving()
         with torch.no_grad():
             changed, latest, shown, emitted = self._advance(
-                now.held, leaving, action, self._prices, self._measures, self._seen, self._days
+                now.held, leaving, asked, self._prices, self._measures, self._seen, self._days
             )
-        self._flag(shown, action)
+        self._flag(shown, asked)
         stepping = tensordict.get("_step", None)
         after = now.held | changed
         if stepping is not None:
@@ -265,10 +305,10 @@ class TradingEnv(EnvBase):
         now.held = after
         if now.memory is not None:
             now.memory.remember(latest, stepping)
-        seen = self._assemble(shown, unpack(emitted))
+        seen = self._assemble(shown, emitted)
         return seen if stepping is None else self._stand_still(stepping, seen, tensordict)
 
-    def _flag(self, shown: dict[str, Tensor], action: Tensor) -> None:
+    def _flag(self, shown: dict[str, Tensor], asked: dict[str, Tensor]) -> None:
         """Turns how the bar ended into flags; refuses actions that could not be read."""
         ends = shown.pop("ends")
         done = ends != bar.GOES_ON
@@ -276,7 +316,7 @@ class TradingEnv(EnvBase):
         if self._now.any_ended:
             unread = ends == bar.UNREADABLE
             if unread.any():
-                self._refuse(action, int(unread.nonzero()[0, 0]))
+                self._refuse(asked, int(unread.nonzero()[0, 0]))
             shown["terminated"] = ends == bar.TERMINATED
             shown["truncated"] = ends == bar.TRUNCATED
         else:
@@ -284,12 +324,15 @@ class TradingEnv(EnvBase):
             shown["truncated"] = torch.zeros_like(done)
         shown["done"] = done
 
-    def _refuse(self, action: Tensor, account: int) -> None:
+    def _refuse(self, asked: dict[str, Tensor], account: int) -> None:
+        state, key = self._now.accounts, "action"
         discrete = self.rules.actions == "discrete"
+        if self.rules.actions == "hybrid" and int(state["mode"][account]) == named.DISCRETE:
+            discrete, key = True, "action_name"
         allowed = f"whole numbers from 0 to {len(named.NAMES) - 1}" if discrete else "numbers"
         raise ValueError(
-            f"account {account} got the action {action[account].tolist()} at bar"
-            f" {int(self._now.accounts['bar'][account])}; actions are {allowed}."
+            f"account {account} got the {key} {asked[key][account].tolist()} at bar"
+            f" {int(state['bar'][account])}; {key}s are {allowed}."
             " All accounts are as they were before the step"
         )
 
@@ -341,14 +384,13 @@ class TradingEnv(EnvBase):
                     seen.set(key, torch.where(ended, seen.get(key), after.get(key)))
         return seen
 
-    def _assemble(self, shown: dict[str, Tensor], emitted: terms.Emitted) -> TensorDict:
-        top: dict[str, Any] = dict(shown)
-        groups: dict[str, dict[str, Tensor]] = {}
-        for (group, name), value in emitted.items():
-            groups.setdefault(group, {})[name] = value
-        for group, leaves in groups.items():
-            top[group] = self._wrap(leaves)
-        return self._wrap(top)
+    def _assemble(self, shown: dict[str, Tensor], emitted: Packs[terms.Key]) -> TensorDict:
+        groups: dict[str, dict[str, Tensor]] = {group: {} for group in self._groups}
+        for keys, tensor in emitted.items():
+            for (group, name), value in zip(keys, tensor.unbind(0), strict=True):
+                groups[group][name] = value
+        nested = {group: self._wrap(leaves) for group, leaves in groups.items()}
+        return self._wrap({**shown, **nested})
 
     def to(self, device: torch.device | str) -> TradingEnv:
         """Only to where it is: tables and accounts live where the environment was built."""
@@ -369,6 +411,7 @@ class TradingEnv(EnvBase):
             "accounts": {names: tensor.clone() for names, tensor in self._now.held.items()},
             "memory": None if self._now.memory is None else self._now.memory.state(),
             "episode": self._now.episode,
+            "mode": self._now.mode,
             "seed": self._seed,
         }
 
@@ -400,4 +443,5 @@ class TradingEnv(EnvBase):
             None if state["memory"] is None else Memory.of(state["memory"], self.device)
         )
         self._now.episode = state["episode"].to(self.device)
+        self._now.mode = state["mode"]
         self._seed = state["seed"]

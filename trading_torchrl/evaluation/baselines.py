@@ -24,9 +24,8 @@ class ConstantPolicy(TensorDictModuleBase):
     def __init__(self, env: TradingEnv, action: float = 1.0) -> None:
         super().__init__()
         self.in_keys, self.out_keys = ["observation"], ["action"]
-        self.action = torch.full(
-            env.action_spec.shape, action, dtype=env.action_spec.dtype, device=env.device
-        )
+        spec = env.full_action_spec["action"]
+        self.action = torch.full(spec.shape, action, dtype=spec.dtype, device=env.device)
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Writes the action."""
@@ -44,7 +43,7 @@ class RandomPolicy(TensorDictModuleBase):
     def __init__(self, env: TradingEnv, seed: int = 0) -> None:
         super().__init__()
         self.in_keys, self.out_keys = ["observation"], ["action"]
-        self.shape, self.device = env.action_spec.shape, env.device
+        self.shape, self.device = env.full_action_spec["action"].shape, env.device
         self.discrete = env.rules.actions == "discrete"
         self.generator = torch.Generator().manual_seed(seed)
 

@@ -83,6 +83,20 @@ MODES: dict[str, dict[str, Any]] = {
         "window": 16,
         "limits": LIMITS,
     },
+    "hybrid, long, at the close": {
+        **FIXED,
+        "actions": "hybrid",
+        "fill": "close",
+        "reward": "log_return",
+        "max_position": 0.5,
+    },
+    "hybrid, long-short, two assets": {
+        "actions": "hybrid",
+        "short": True,
+        "reward": "growth",
+        "assets": 2,
+        "max_position": 0.5,
+    },
 }
 """Environments that the command checks; together they have every mode, reward and rule there is,
 and each emits all it can."""
