@@ -2,6 +2,9 @@
 
 import dataclasses
 import json
+import subprocess
+import sys
+import time
 
 import numpy as np
 import pytest
@@ -186,3 +189,31 @@ def test_a_column_may_have_any_name(make_market, tmp_path):
     market = dataclasses.replace(market, columns={"a/b ..": market.close})
     loaded = Market.load(market.save(tmp_path / "saved"))
     assert (loaded.columns["a/b .."] == market.close).all()
+
+
+def test_a_save_that_is_killed_leaves_one_market_whole(make_market, tmp_path):
+    """A process writes two markets in turn over one another until it is killed, four times."""
+    markets = [make_market(seed=seed) for seed in (0, 1)]
+    sources = [str(market.save(tmp_path / f"source{k}")) for k, market in enumerate(markets)]
+    place = tmp_path / "place" / "saved"
+    script = (
+        "import sys; from trading_torchrl.data import Market\n"
+        "one, two = (Market.load(path) for path in sys.argv[2:])\n"
+        "while True:\n"
+        "    one.save(sys.argv[1]); two.save(sys.argv[1]); print('.', flush=True)\n"
+    )
+    for pause in (0.0, 0.013, 0.029, 0.051):
+        writer = subprocess.Popen(
+            [sys.executable, "-c", script, str(place), *sources], stdout=subprocess.PIPE
+        )
+        assert writer.stdout is not None
+        writer.stdout.readline()
+        time.sleep(pause)
+        writer.kill()
+        writer.wait()
+        writer.stdout.close()
+        # Between its two renames the market that was there lies beside, whole as well.
+        left = place if place.exists() else next(place.parent.glob(".saved.*/old"))
+        found = Market.load(left)
+        assert any(torch.equal(found.close, market.close) for market in markets)
+        assert all(len(tensor) == len(found) for _, tensor in found._tensors())
