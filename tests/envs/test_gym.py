@@ -11,11 +11,12 @@ from gymnasium.error import ResetNeeded
 from gymnasium.utils.env_checker import check_env
 from gymnasium.utils.passive_env_checker import data_shares_objects
 from gymnasium.vector import AutoresetMode, VectorEnv
-from torchrl.envs import RewardSum, TransformedEnv
+from torchrl.envs import Compose, RewardSum, StepCounter, TransformedEnv
 
 from trading_torchrl.data import synthetic_market
 from trading_torchrl.envs import TradingEnv
 from trading_torchrl.envs.gym import LARGEST, GymView, VectorGymView, small_market
+from trading_torchrl.envs.reference import PlantedLeak
 from trading_torchrl.registration import PROBLEMS
 
 TRADING = "trading_torchrl/Trading-v0"
@@ -455,3 +456,30 @@ def test_stable_baselines3_trains(market, algorithm, mode):
     assert any((old != new).any() for old, new in moved)
     action, _ = model.predict(env.reset()[0], deterministic=True)
     assert action in env.action_space
+
+
+def test_what_transforms_remember_is_not_the_callers_to_write_to():
+    def steps(spoil):
+        core = TransformedEnv(PlantedLeak(3), Compose(RewardSum(), StepCounter()))
+        view = VectorGymView(core)
+        view.reset(seed=1)
+        for _ in range(4):
+            *_, info = view.step(np.ones((3, 1), np.float32))
+            shown = {name: value.copy() for name, value in info.items()}
+            if spoil:
+                info["step_count"][:] = 0
+                info["episode_reward"][:] = 0
+        return shown
+
+    kept, spoilt = steps(False), steps(True)
+    assert (kept["step_count"] == 4).all()
+    assert all((kept[name] == spoilt[name]).all() for name in kept)
+
+
+def test_one_name_to_emit_may_be_drawn_too(market):
+    view = gymnasium.make(
+        "trading_torchrl/Trading-v0", market=market, emit="fees", render_mode="rgb_array",
+        compiled=False,
+    )  # fmt: skip
+    _, info = view.reset(seed=0)
+    assert "account/fees" in info

@@ -122,11 +122,13 @@ def test_only_the_action_of_the_other_mode_may_be_anything(market: Market, compi
 def test_an_agent_of_numbers_alone_runs_while_all_accounts_take_numbers(market: Market) -> None:
     env = build(market, 3, actions="hybrid", mode="continuous")
     pure = build(market, 3)
-    one, two = (e.rollout(100, RandomPolicy(e), break_when_any_done=False) for e in (env, pure))
+    one, two = (
+        each.rollout(100, RandomPolicy(pure), break_when_any_done=False) for each in (env, pure)
+    )
     assert (one["next", "account", "equity"] == two["next", "account", "equity"]).all()
     env.next_mode("discrete")
     with pytest.raises(ValueError, match=r"account 0 got the action_name \[-1\]"):
-        env.rollout(2, RandomPolicy(env))
+        env.rollout(2, RandomPolicy(pure))
 
 
 def test_observations_show_the_last_action_carried_out(market: Market) -> None:

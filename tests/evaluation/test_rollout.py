@@ -218,3 +218,10 @@ def test_baselines_by_their_descriptions(market: Market) -> None:
                 assert float(side[account]) == pytest.approx(min(max(held, -1), 1), abs=1e-6)
         seen = env.step(seen)["next"].exclude("reward")
     assert 30 < sides < 440
+
+
+def test_baselines_act_in_either_mode_of_a_hybrid_environment(market: Market) -> None:
+    env = TradingEnv(market, 4, actions="hybrid", emit=("trades",), episode_bars=50, compiled=False)
+    for policy in (RandomPolicy(env), ConstantPolicy(env, 0.9)):
+        after = env.rollout(10, policy)["next"]
+        assert (after["account", "trades"][:, -1] > 0).all()

@@ -51,7 +51,7 @@ def draw(
 
 def uniform(seed: int, account: Tensor, episode: Tensor, stream: Tensor | int) -> Tensor:
     """Numbers inside (0, 1), float64."""
-    return ((_bits(seed, account, episode, stream) >> 10).double() + 0.5) * 2.0**-53
+    return ((_bits(seed, account, episode, stream) >> 11).double() + 0.5) * 2.0**-52
 
 
 def normal(seed: int, account: Tensor, episode: Tensor, stream: Tensor | int) -> Tensor:

@@ -23,7 +23,7 @@ from tensordict import NestedKey, TensorDictBase
 from torch import Tensor
 from torchrl.data import Bounded, Categorical, MultiCategorical
 from torchrl.data.tensor_specs import TensorSpec
-from torchrl.envs import EnvBase
+from torchrl.envs import EnvBase, TransformedEnv
 
 from trading_torchrl.data.features import with_features
 from trading_torchrl.data.market import Market
@@ -80,6 +80,7 @@ class GymView(gymnasium.Env[np.ndarray, Any]):
         return observation, float(after.get("reward")), terminated, truncated, info
 
     def _look(self, seen: TensorDictBase) -> tuple[np.ndarray, Info]:
+        seen = _callers_own(seen, self.core)
         infos = _infos(seen, self._keys)
         return _array(seen.get("observation"))[0], {name: value[0] for name, value in infos.items()}
 
@@ -108,6 +109,7 @@ class TradingView(GymView):
         emit: Sequence[str] | Literal["all"] = ("equity",),
         **settings: Any,
     ) -> None:
+        emit = (emit,) if isinstance(emit, str) and emit != "all" else emit
         if render_mode is not None and emit != "all":
             from trading_torchrl.evaluation.episode import EMIT
 
@@ -180,7 +182,8 @@ class VectorGymView(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         """The next episodes; with a seed, the first ones of that seed. There are no options."""
         super().reset(seed=seed)
         self._seen = _first(self.core, seed, options)
-        return _array(self._seen.get("observation")), self._info(self._seen)
+        seen = _callers_own(self._seen, self.core)
+        return _array(seen.get("observation")), self._info(seen)
 
     def step(
         self, actions: Any
@@ -189,6 +192,7 @@ class VectorGymView(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         before = _reset_before(self._seen).set("action", _read(actions, self.action_space))
         before, seen = self.core.step_and_maybe_reset(before)
         self._seen = seen
+        seen = _callers_own(seen, self.core)
         after = before.get("next")
         reward, terminated, truncated = (
             _array(after.get(key))[:, 0] for key in ("reward", "terminated", "truncated")
@@ -320,6 +324,11 @@ def _infos(seen: TensorDictBase, keys: dict[str, NestedKey]) -> dict[str, np.nda
     return {
         name: value[:, 0] if value.shape[1:] == (1,) else value for name, value in found.items()
     }
+
+
+def _callers_own(seen: TensorDictBase, core: EnvBase) -> TensorDictBase:
+    """Transforms read what they showed at the step before; callers may write to it."""
+    return seen.clone() if isinstance(core, TransformedEnv) else seen
 
 
 def _array(value: Tensor) -> np.ndarray:

@@ -296,11 +296,14 @@ class TradingEnv(EnvBase):
             changed, latest, shown, emitted = self._advance(
                 now.held, leaving, asked, self._prices, self._measures, self._seen, self._days
             )
-        self._flag(shown, asked)
         stepping = tensordict.get("_step", None)
-        after = now.held | changed
         if stepping is not None:
             stepping = stepping.reshape(self.batch_size)
+            # Nobody reads the actions of accounts that sit the step out.
+            shown["ends"] = torch.where(stepping[:, None], shown["ends"], bar.GOES_ON)
+        self._flag(shown, asked)
+        after = now.held | changed
+        if stepping is not None:
             after = accounts.merge(stepping, after, now.held)
         now.held = after
         if now.memory is not None:

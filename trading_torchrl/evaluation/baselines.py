@@ -6,7 +6,7 @@ import torch
 from tensordict import TensorDictBase
 from tensordict.nn import TensorDictModuleBase
 
-from trading_torchrl.envs.actions import NAMES
+from trading_torchrl.envs.actions import NAMES, name_of
 from trading_torchrl.envs.trading import TradingEnv
 
 
@@ -14,7 +14,8 @@ class ConstantPolicy(TensorDictModuleBase):
     """The same action always.
 
     As a target, 1 buys and holds (exactly so at a cap of 1; a smaller share is kept up), 0 stays
-    out. With discrete names it is the name's number.
+    out. With discrete names it is the name's number; hybrid environments also get the name that the
+    action bins to.
 
     Args:
         env: the environment it acts in.
@@ -23,13 +24,18 @@ class ConstantPolicy(TensorDictModuleBase):
 
     def __init__(self, env: TradingEnv, action: float = 1.0) -> None:
         super().__init__()
-        self.in_keys, self.out_keys = ["observation"], ["action"]
         spec = env.full_action_spec["action"]
-        self.action = torch.full(spec.shape, action, dtype=spec.dtype, device=env.device)
+        self.actions = {
+            "action": torch.full(spec.shape, action, dtype=spec.dtype, device=env.device)
+        }
+        if env.rules.actions == "hybrid":
+            shape = env.full_action_spec["action_name"].shape
+            self.actions["action_name"] = name_of(self.actions["action"]).view(shape)
+        self.in_keys, self.out_keys = ["observation"], list(self.actions)
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Writes the action."""
-        return tensordict.set("action", self.action)
+        return tensordict.update(self.actions)
 
 
 class RandomPolicy(TensorDictModuleBase):
@@ -42,18 +48,20 @@ class RandomPolicy(TensorDictModuleBase):
 
     def __init__(self, env: TradingEnv, seed: int = 0) -> None:
         super().__init__()
-        self.in_keys, self.out_keys = ["observation"], ["action"]
-        self.shape, self.device = env.full_action_spec["action"].shape, env.device
-        self.discrete = env.rules.actions == "discrete"
+        specs = env.full_action_spec
+        self.shapes = {key: (specs[key].shape, specs[key].dtype) for key, _ in specs.items()}
+        self.in_keys, self.out_keys, self.device = ["observation"], list(self.shapes), env.device
         self.generator = torch.Generator().manual_seed(seed)
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Writes a new action."""
-        if self.discrete:
-            action = torch.randint(len(NAMES), self.shape, generator=self.generator)
-        else:
-            action = 2 * torch.rand(self.shape, generator=self.generator) - 1
-        return tensordict.set("action", action.to(self.device))
+        for key, (shape, dtype) in self.shapes.items():
+            if dtype.is_floating_point:
+                action = 2 * torch.rand(shape, generator=self.generator) - 1
+            else:
+                action = torch.randint(len(NAMES), shape, generator=self.generator)
+            tensordict.set(key, action.to(self.device))
+        return tensordict
 
 
 class TrendPolicy(TensorDictModuleBase):

@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from torchrl.envs import Compose, RewardScaling, RewardSum, StepCounter, TransformedEnv
 
 from trading_torchrl.envs.reference import (
     BitFlip,
@@ -156,6 +157,25 @@ def test_optimum_share_refuses_what_it_cannot_know() -> None:
     env = Merton(2)
     with pytest.raises(ValueError, match="episodes must be at least 2"):
         optimum_share(env.best_policy(), env, episodes=1)
+
+
+def test_optimum_share_sees_through_transforms() -> None:
+    env = GarleanuPedersen(8, steps=50)
+    plain = optimum_share(env.policy_of(env.myopic_rule), env)
+    transforms = Compose(RewardScaling(0, 10.0), RewardSum(), StepCounter(10))
+    wrapped = TransformedEnv(env, transforms)
+    assert optimum_share(env.policy_of(env.myopic_rule), wrapped) == plain
+
+
+def test_walks_that_are_hardly_worth_it_are_still_the_shortest() -> None:
+    assert Chain(length=200, discount=0.9).value == pytest.approx(0.9**198, rel=1e-9)
+    assert Chain(length=20, discount=0.1).value == pytest.approx(0.1**18, rel=1e-9)
+
+
+def test_a_spread_that_never_pays_is_never_traded() -> None:
+    env = OUSpread(round_trip=50.0)
+    assert env.thresholds == (-math.inf, math.inf)
+    assert env.value == 0
 
 
 def test_optimum_share_leaves_the_problem_as_it_was() -> None:

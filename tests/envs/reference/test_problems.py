@@ -161,7 +161,7 @@ def test_bad_actions_are_refused_and_harm_nothing(name: str) -> None:
         (GarleanuPedersen, {"risk": math.nan}, "risk must be larger than 0"),
         (Merton, {"limit": 0.5}, "raise the limit"),
         (OUSpread, {"speed": -1}, "speed must be larger than 0"),
-        (OUSpread, {"points": 3}, "points must be at least 101"),
+        (OUSpread, {"points": 3}, "points must be a whole number"),
         (PlantedLeak, {"distractors": -1}, "distractors must be a whole number"),
         (Martingale, {"memory": 0}, "memory must be a whole number"),
         (SparseMaze, {"size": 1}, "size must be a whole number"),
@@ -169,6 +169,13 @@ def test_bad_actions_are_refused_and_harm_nothing(name: str) -> None:
         (FourRooms, {"goal": (1, 1)}, "start and goal must differ"),
         (Chain, {"length": 1}, "length must be a whole number"),
         (BitFlip, {"bits": 0}, "bits must be a whole number"),
+        (Martingale, {"memory": 257}, "memory must be at most 256"),
+        (PlantedLeak, {"distractors": 256}, "distractors must be fewer than 256"),
+        (GarleanuPedersen, {"limit": 1.0}, "limit must be at least"),
+        (OUSpread, {"dt": 0.001}, "too coarse"),
+        (OUSpread, {"round_trip": math.inf}, "round_trip must be larger"),
+        (FourRooms, {"discount": 1.0}, "discount must be below 1"),
+        (Merton, {"drift": math.nan}, "drift must lie in"),
         (Merton, {"steps": 0}, "steps must be a whole number"),
         (Merton, {"num_envs": 0}, "num_envs must be a whole number"),
     ],
@@ -178,6 +185,37 @@ def test_bad_settings_are_refused(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         kind(**settings)
+
+
+def test_a_goal_behind_walls_is_refused() -> None:
+    with pytest.raises(ValueError, match="there is no way"):
+        GridWorld(1, (" # ",), (0, 0), (0, 2))
+
+
+def test_saved_accounts_of_another_problem_are_refused() -> None:
+    state = GarleanuPedersen(4).get_extra_state()
+    for other in (GarleanuPedersen(4, risk=0.9), GarleanuPedersen(4, first_account=1), Merton(4)):
+        with pytest.raises(ValueError, match="do not fit this problem"):
+            other.set_extra_state(state)
+
+
+def test_an_ended_account_that_sits_out_stays_ended_and_may_act_on_nothing() -> None:
+    env = Merton(2, steps=1)
+    ended = env.step(env.reset().set("action", torch.zeros(2, 1)))["next"]
+    ended["action"] = torch.tensor([[0.0], [math.nan]])
+    ended["_step"] = torch.tensor([True, False])
+    after = env.step(ended.exclude("reward"))["next"]
+    assert after["done"].all()
+
+
+def test_a_step_before_a_reset_and_a_move_elsewhere_are_refused() -> None:
+    env = Chain(2)
+    with pytest.raises(RuntimeError, match="call reset"):
+        env.step(env.full_action_spec.rand())
+    with pytest.raises(ValueError, match="lives on cpu"):
+        env.to("meta")
+    with pytest.raises(ValueError, match="whole numbers from 0 to 1"):
+        env.step(env.reset().set("action", torch.tensor([0.5, 1.0])))
 
 
 def test_all_problems_are_exported() -> None:

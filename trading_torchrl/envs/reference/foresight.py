@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from trading_torchrl.envs.reference.problem import Fields, ReferenceProblem, above
+from trading_torchrl.envs.reference.problem import STREAMS, Fields, ReferenceProblem, above
 from trading_torchrl.envs.settings import at_least, within
 
 
@@ -47,6 +47,8 @@ class PlantedLeak(ReferenceProblem):
     ) -> None:
         above("volatility", volatility, 0)
         at_least("distractors", distractors, 0)
+        if distractors >= STREAMS:
+            raise ValueError(f"distractors must be fewer than {STREAMS}, got {distractors}")
         super().__init__(
             num_envs,
             observed=1 + distractors,
@@ -122,6 +124,8 @@ class Martingale(ReferenceProblem):
         above("volatility", volatility, 0)
         within("cost", cost, 0, 1, "share of the traded value")
         at_least("memory", memory, 1)
+        if memory > STREAMS:
+            raise ValueError(f"memory must be at most {STREAMS}, got {memory}")
         super().__init__(
             num_envs,
             observed=memory + 1,

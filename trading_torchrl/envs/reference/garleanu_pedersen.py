@@ -29,7 +29,8 @@ class GarleanuPedersen(ReferenceProblem):
     Costs and decay at once are what an agent has to learn: seeing only the next step earns 93.1 %
     of the optimum at the default settings, seeing no costs 43.3 %.
 
-    The rule is the best one in the long run; the last steps of an episode hardly differ.
+    The rule is the best one in the long run; where an episode is much longer than the signal lasts
+    the best of its last steps hardly differs.
     Observation: signal, position. Paper: Dynamic Trading with Predictable Returns and Transaction
     Costs, Journal of Finance 68(6).
 
@@ -41,7 +42,7 @@ class GarleanuPedersen(ReferenceProblem):
         reward_noise: deviation of noise added to the reward, which no policy can influence.
         action: ``target`` sets the position to ``limit`` x action, ``trade`` changes it by that.
         limit: scale of the action; ``None`` is five deviations of what the best rule does, so
-            that its clipping costs nothing one could measure.
+            that its clipping costs nothing one could measure. Less than four are refused.
         steps: length of an episode.
         seed: of all noise.
         first_account: number of the first account.
@@ -88,17 +89,21 @@ class GarleanuPedersen(ReferenceProblem):
         )
         self.risk, self.cost, self.decay = risk, cost, decay
         self.reward_noise, self.action_is = reward_noise, action
-        if limit is None:
-            position, trade = self._deviations(self.best_rule)
-            limit = 5 * (position if action == "target" else trade)
-        above("limit", limit, 0)
+        position, trade = self._deviations(self.best_rule)
+        usual = position if action == "target" else trade
+        limit = 5 * usual if limit is None else limit
+        if not 4 * usual <= limit < math.inf:
+            raise ValueError(
+                f"limit must be at least {4 * usual:.3g}, four deviations of what the best rule"
+                f" does, or clipping costs it; got {limit!r}"
+            )
         self.limit = limit
 
     @property
     def best_rule(self) -> Rule:
         """Partly towards the aim."""
         g, c = 2 * self.risk, 2 * self.cost
-        a = (math.sqrt(g * g + 4 * g * c) - g) / 2
+        a = 2 * g * c / (math.sqrt(g * g + 4 * g * c) + g)
         return Rule(1 - a / c, a / c / (g + self.decay * a))
 
     @property

@@ -77,7 +77,10 @@ class GridWorld(ReferenceProblem):
     ) -> None:
         within("slip", slip, 0, 1, "probability")
         above("discount", discount, 0)
-        within("discount", discount, 0, 1, "of the next step")
+        if not discount < 1:
+            raise ValueError(f"discount must be below 1, or no way is shorter; got {discount}")
+        if not moves or (slip and len(moves) < 2):
+            raise ValueError(f"{len(moves)} moves are too few, with slip {slip:g}")
         one_of("observation", observation, ("coordinates", "cells"))
         free = [
             (row, column)
@@ -129,11 +132,15 @@ class GridWorld(ReferenceProblem):
             return ahead @ way.T
 
         value = torch.zeros(len(self.cells), dtype=torch.float64, device=self.device)
-        for _ in range(100_000):
+        for sweep in range(100_000):
             new = worth(value).amax(-1)
-            if (new - value).abs().amax() < 1e-13:
-                break
+            settled = ((new - value).abs() <= 1e-13 * new).all()
             value = new
+            if sweep >= len(self.cells) and bool(settled):
+                break
+        if not value[self._start] > 0:
+            start, goal = self.cells[self._start], self.cells[self._goal]
+            raise ValueError(f"there is no way from {start} to the goal {goal}")
         best = worth(value).argmax(-1)
         value = torch.zeros_like(value)
         for _ in range(self.steps):

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from trading_torchrl.envs.reference.problem import Fields, ReferenceProblem, above
+from trading_torchrl.envs.settings import within
 
 
 class Merton(ReferenceProblem):
@@ -14,7 +15,7 @@ class Merton(ReferenceProblem):
     In mean-variance form the best share is exactly Merton's, ``(drift - rate) / (risk_aversion
     volatility^2)``, 0.75 at the default settings, worth ``(drift - rate)^2 / (2 risk_aversion
     volatility^2)`` a step. Nothing is to be seen: the observation is a constant 1, and the noise of
-    one step is ten times what the decision is worth. Paper: Lifetime Portfolio Selection under
+    one step is several times what the decision is worth. Paper: Lifetime Portfolio Selection under
     Uncertainty, Review of Economics and Statistics 51(3).
 
     Args:
@@ -50,6 +51,8 @@ class Merton(ReferenceProblem):
         first_account: int = 0,
         device: torch.device | str = "cpu",
     ) -> None:
+        within("drift", drift, -1e6, 1e6, "of a period")
+        within("rate", rate, -1e6, 1e6, "of a period")
         above("volatility", volatility, 0)
         above("risk_aversion", risk_aversion, 0)
         above("limit", limit, 0)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from trading_torchrl.envs.oracles import transition
 from trading_torchrl.envs.reference.problem import Fields, ReferenceProblem, above
-from trading_torchrl.envs.settings import one_of, within
+from trading_torchrl.envs.settings import at_least, one_of
 
 
 class Solution(NamedTuple):
@@ -47,7 +47,7 @@ def solve(keep: float, deviation: float, half_cost: float, short: bool, points: 
     gains = positions * ((keep - 1) * grid)[:, None]
     trade = half_cost * (positions[:, None] - positions).abs()
     spread, held = torch.meshgrid(torch.arange(points), torch.arange(count), indexing="ij")
-    best = held
+    best = torch.full_like(held, int((positions == 0).nonzero()[0, 0]))  # flat for ever
     while True:
         # Worth of each state over the mean, for these positions: (1 - transition) worth = reward.
         reward = gains[spread, best] - trade[held, best]
@@ -78,7 +78,8 @@ class OUSpread(ReferenceProblem):
     +0.9643, 0.02506 per unit of time), and with shorts it earns twice that. Positions between the
     whole ones are allowed with continuous actions and never help: gains and costs are linear.
 
-    The thresholds are those of the long run; the last steps of an episode hardly differ.
+    The thresholds are those of the long run; where an episode is much longer than the reversion
+    takes the best of its last steps hardly differ.
     Observation: spread in deviations, position. Paper: Bertram, Analytic solutions for optimal
     statistical arbitrage trading, Physica A 389(11), 2010.
 
@@ -121,10 +122,16 @@ class OUSpread(ReferenceProblem):
     ) -> None:
         for name, number in (("speed", speed), ("deviation", deviation), ("dt", dt)):
             above(name, number, 0)
-        within("round_trip", round_trip, 0, math.inf, "in units of the spread")
+        above("round_trip", round_trip, -1e-300)
         one_of("action", action, ("discrete", "continuous"))
-        if points < 101:
-            raise ValueError(f"points must be at least 101, got {points}")
+        at_least("points", points, 101)
+        keep = math.exp(-speed * dt)
+        needed = math.ceil(20 / math.sqrt(1 - keep**2)) + 1 if keep < 1 else math.inf
+        if points < needed:
+            raise ValueError(
+                f"a grid of {points} points is too coarse for steps as small as speed x dt ="
+                f" {speed * dt:g}; it takes points={needed}"
+            )
         choices = 3 if short else 2
         super().__init__(
             num_envs,
@@ -135,7 +142,7 @@ class OUSpread(ReferenceProblem):
             first_account=first_account,
             device=device,
         )
-        self.keep, self.deviation = math.exp(-speed * dt), deviation
+        self.keep, self.deviation = keep, deviation
         self.half_cost, self.short, self.dt = round_trip / 2, short, dt
         solved = solve(self.keep, deviation, self.half_cost, short, points)
         self._grid, self._move, self._best = solved.grid, solved.move, solved.best
@@ -144,12 +151,19 @@ class OUSpread(ReferenceProblem):
 
     @property
     def thresholds(self) -> tuple[float, float]:
-        """The spread at which a flat account goes long, and at which a long one leaves."""
+        """The spread at which a flat account goes long, and at which a long one leaves.
+
+        -inf and inf where trades cost more than the spread ever pays.
+        """
         flat = int((self._positions == 0).nonzero()[0, 0])
         long = len(self._positions) - 1
-        enters = self._grid[self._best[:, flat] == long].max()
-        stays = self._grid[self._best[:, long] == long].max()
-        return float(enters), float(stays)
+        enters = self._grid[self._best[:, flat] == long]
+        stays = self._grid[self._best[:, long] == long]
+        never = -math.inf
+        return (
+            float(enters.max()) if len(enters) else never,
+            float(stays.max()) if len(enters) else math.inf,
+        )
 
     @property
     def value(self) -> float:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
+from inspect import signature
+from operator import index
 from typing import Any, ClassVar
 
 import torch
@@ -17,6 +20,9 @@ from trading_torchrl.envs import draws
 from trading_torchrl.envs.settings import at_least
 
 Fields = dict[str, Tensor]
+
+STREAMS = 256
+"""Independent numbers an account can draw in one step."""
 
 
 class ReferenceProblem(EnvBase, ABC):
@@ -63,10 +69,14 @@ class ReferenceProblem(EnvBase, ABC):
         super().__init__(device=device, batch_size=torch.Size([num_envs]))
         self.steps = steps
         self._choices = choices
-        self._seed = seed
+        self._seed = index(seed)
         self._account = torch.arange(first_account, first_account + num_envs, device=device)
         self._episode = torch.full_like(self._account, -1)
         self._fields: Fields = {}
+        self.earned = torch.zeros(num_envs, dtype=torch.float64, device=device)
+        """reward [N] of the last step, before any transform"""
+        self.ended = torch.zeros(num_envs, dtype=torch.bool, device=device)
+        """whether the last step ended an episode [N]"""
 
         n = num_envs
         whole = {"device": device}
@@ -116,7 +126,7 @@ class ReferenceProblem(EnvBase, ABC):
         return {"observation": self.observe(fields).float()}
 
     def normal(self, stream: int = 0) -> Tensor:
-        """Standard normal noise ``[N]`` of this step, its own for each ``stream`` below 256."""
+        """Standard normal noise ``[N]`` of this step, its own for each ``stream``."""
         return draws.normal(self._seed, self._account, self._episode, self._place(stream))
 
     def uniform(self, stream: int = 0) -> Tensor:
@@ -124,8 +134,10 @@ class ReferenceProblem(EnvBase, ABC):
         return draws.uniform(self._seed, self._account, self._episode, self._place(stream))
 
     def _place(self, stream: int) -> Tensor:
+        if not 0 <= stream < STREAMS:
+            raise ValueError(f"a step has noise streams 0 to {STREAMS - 1}, got {stream}")
         step = self._fields.get("step", torch.zeros_like(self._account))
-        return 256 * step + stream
+        return STREAMS * step + stream
 
     def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
         mask = None if tensordict is None else tensordict.get("_reset", None)
@@ -141,31 +153,47 @@ class ReferenceProblem(EnvBase, ABC):
         return self._show(torch.zeros_like(mask), torch.zeros_like(mask), {})
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
-        action = tensordict.get("action")
-        if self._choices is None:
-            action = action.reshape(self.batch_size).double().clamp(-1, 1)
-            readable = action == action
-            allowed = "numbers"
-        else:
-            action = action.reshape(self.batch_size)
-            readable = (action >= 0) & (action < self._choices)
-            allowed = f"whole numbers from 0 to {self._choices - 1}"
-        if not bool(readable.all()):
-            account = int((~readable).nonzero()[0, 0])
-            given = tensordict.get("action")[account].tolist()
-            raise ValueError(f"account {account} got the action {given}; actions are {allowed}")
-        changed, reward, terminated = self.advance(self._fields, action)
-        step = self._fields["step"] + 1
-        after = self._fields | changed | {"step": step}
+        if not self._fields:
+            raise RuntimeError("no episode is running; call reset() before step()")
         stepping = tensordict.get("_step", None)
+        stepping = None if stepping is None else stepping.reshape(self.batch_size)
+        action = self._read(tensordict.get("action"), stepping)
+        before = self._fields
+        changed, reward, terminated = self.advance(before, action)
+        step = before["step"] + 1
+        after = before | changed | {"step": step}
         truncated = (step > self.steps) & ~terminated
         if stepping is not None:
-            stepping = stepping.reshape(self.batch_size)
-            after = _where(stepping, after, self._fields)
+            after = _where(stepping, after, before)
             reward = torch.where(stepping, reward, 0.0)
-            terminated, truncated = terminated & stepping, truncated & stepping
+            # Accounts that sit out show the flags they showed.
+            terminated, truncated = (
+                torch.where(stepping, flag, _flag_of(tensordict, name, flag))
+                for name, flag in (("terminated", terminated), ("truncated", truncated))
+            )
         self._fields = after
+        self.earned, self.ended = reward.double(), terminated | truncated
         return self._show(terminated, truncated, {"reward": reward.float()[:, None]})
+
+    def _read(self, given: Tensor, stepping: Tensor | None) -> Tensor:
+        """The actions [N], refused where an account that takes part cannot act on its own."""
+        action = given.reshape(self.batch_size)
+        if self._choices is None:
+            action = action.double()
+            readable, allowed = action == action, "numbers"
+        else:
+            readable = (action >= 0) & (action < self._choices) & (action == action.floor())
+            allowed = f"whole numbers from 0 to {self._choices - 1}"
+        if stepping is not None:
+            readable = readable | ~stepping
+        if not bool(readable.all()):
+            account = int((~readable).nonzero()[0, 0])
+            raise ValueError(
+                f"account {account} got the action {given[account].tolist()}; actions are {allowed}"
+            )
+        if self._choices is None:
+            return action.clamp(-1, 1)
+        return action.long().clamp(0, self._choices - 1)
 
     def _show(self, terminated: Tensor, truncated: Tensor, more: dict[str, Tensor]) -> TensorDict:
         flags = {
@@ -180,27 +208,53 @@ class ReferenceProblem(EnvBase, ABC):
         self._seed = 0 if seed is None else seed
         self._episode = torch.full_like(self._account, -1)
 
+    def to(self, device: torch.device | str) -> ReferenceProblem:
+        """Only to where it is: accounts live where the problem was built."""
+        if torch.device(device).type != self.device.type:
+            raise ValueError(
+                f"this problem lives on {self.device}; build one with device={str(device)!r}"
+            )
+        return self
+
     def get_extra_state(self) -> dict[str, Any]:
         """Accounts and draws as they stand: with them a problem goes on bit for bit."""
-        fields = {name: field.clone() for name, field in self._fields.items()}
-        return {"fields": fields, "episode": self._episode, "seed": self._seed}
+        return {
+            "settings": self._settings(),
+            "fields": {name: field.clone() for name, field in self._fields.items()},
+            "episode": self._episode.clone(),
+            "seed": self._seed,
+        }
+
+    def _settings(self) -> dict[str, Any]:
+        """What accounts depend on; those saved under other settings would mean something else."""
+        taken = signature(type(self).__init__).parameters
+        chosen = {name: getattr(self, name, None) for name in taken if name not in ("self", "seed")}
+        plain = {k: v for k, v in chosen.items() if isinstance(v, (int, float, str))}
+        return {"problem": type(self).__name__, "accounts": self._account.tolist(), **plain}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """Goes on where :meth:`get_extra_state` left off."""
-        if state["episode"].shape != self._episode.shape:
-            raise ValueError(
-                f"the saved state is of {len(state['episode'])} accounts, this problem has"
-                f" {len(self._episode)}"
-            )
-        self._fields = {n: field.to(self.device) for n, field in state["fields"].items()}
-        self._episode = state["episode"].to(self.device)
+        own = self._settings()
+        for name, value in state["settings"].items():
+            if own.get(name) != value:
+                raise ValueError(
+                    f"the saved accounts do not fit this problem: {name} was {value} there and is"
+                    f" {own.get(name)} here"
+                )
+        self._fields = {n: field.to(self.device, copy=True) for n, field in state["fields"].items()}
+        self._episode = state["episode"].to(self.device, copy=True)
         self._seed = state["seed"]
 
 
 def above(name: str, value: float, bound: float) -> None:
-    """Refuses a number that is not larger than ``bound``, and NaN."""
-    if not value > bound:
-        raise ValueError(f"{name} must be larger than {bound:g}, got {value!r}")
+    """Refuses a number that is not larger than ``bound``, NaN and infinity."""
+    if not bound < value < math.inf:
+        raise ValueError(f"{name} must be larger than {bound:g} and finite, got {value!r}")
+
+
+def _flag_of(tensordict: TensorDictBase, name: str, like: Tensor) -> Tensor:
+    shown = tensordict.get(name, None)
+    return torch.zeros_like(like) if shown is None else shown.reshape(like.shape)
 
 
 def _where(mask: Tensor, new: Fields, old: Fields) -> Fields:

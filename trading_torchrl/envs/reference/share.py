@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from typing import NamedTuple
 
 import torch
@@ -21,7 +22,7 @@ class Share(NamedTuple):
     """A policy's score beside the best policy's, on the same episodes."""
 
     share: float
-    """of the best policy's score; NaN where that is 0"""
+    """of the best policy's score; NaN where that is not above 0"""
     error: float
     """standard error of the share"""
     score: float
@@ -46,7 +47,9 @@ def optimum_share(
 
     The noise of a :class:`ReferenceProblem` does not depend on the actions, so both are scored on
     the same episodes and most of the noise cancels: errors are far smaller than those of two
-    separate averages. Policies act deterministically. The problem is afterwards as it was before.
+    separate averages. Policies act deterministically, on a copy of the environment: the one given
+    stays as it is, with its transforms. Rewards count as the problem pays them, before any
+    transform, and its own ends of episodes, not those a transform sets.
 
     Args:
         policy: reads what the environment shows, writes ``action``.
@@ -55,6 +58,7 @@ def optimum_share(
         seed: of the episodes, apart from those a training run sees.
         progress: show a bar.
     """
+    env = deepcopy(env)
     base = env.base_env if isinstance(env, TransformedEnv) else env
     if not isinstance(base, ReferenceProblem):
         kind = type(base).__name__
@@ -62,14 +66,12 @@ def optimum_share(
     if episodes < 2:
         raise ValueError(f"episodes must be at least 2, got {episodes}")
     rounds = -(-episodes // base.batch_size[0])
-    before = base.get_extra_state()
     bar = tqdm(total=2 * rounds * base.steps, desc="optimum share", disable=not progress)
     with bar, torch.no_grad(), set_exploration_type(ExplorationType.DETERMINISTIC):
         scores = [
             _scores(each, where, base, rounds, seed, bar)
             for each, where in ((policy, env), (base.best_policy(), base))
         ]
-    base.set_extra_state(before)
     own, best = scores
     return share_of(own, best)
 
@@ -82,11 +84,11 @@ def share_of(own: Tensor, best: Tensor) -> Share:
         return float(values.std()) / count**0.5
 
     score, optimum = float(own.mean()), float(best.mean())
-    share = score / optimum if optimum else float("nan")
+    share = score / optimum if optimum > 0 else float("nan")
     return Share(
         share=share,
         # Of a ratio of two means, to first order.
-        error=error(own - share * best) / abs(optimum) if optimum else float("nan"),
+        error=error(own - share * best) / optimum if optimum > 0 else float("nan"),
         score=score,
         score_error=error(own),
         best=optimum,
@@ -109,8 +111,8 @@ def _scores(
         for _ in range(base.steps):
             stepped = env.step(policy(tensordict))
             bar.update()
-            score = score + weight * alive * stepped["next", "reward"][:, 0].double()
-            alive = alive * ~stepped["next", "done"][:, 0]
+            score = score + weight * alive * base.earned
+            alive = alive * ~base.ended
             weight *= base.discount
             if not base.continuing and not bool(alive.any()):
                 break
