@@ -118,10 +118,9 @@ def main() -> None:
             )
         )
     for changed in tqdm(RULES, desc="lesser rules"):
-        env = GarleanuPedersen(256, steps=2_000, **changed)
-        for name, rule in (("myopic", env.myopic_rule), ("cost-blind", env.cost_blind_rule)):
-            # The scale of the action is the best rule's; a rule that trades more needs more.
-            wide = GarleanuPedersen(256, steps=2_000, limit=100.0, **changed)
+        # The usual scale of the action is the best rule's; a rule that trades more needs more.
+        wide = GarleanuPedersen(256, steps=2_000, limit=100.0, **changed)
+        for name, rule in (("myopic", wide.myopic_rule), ("cost-blind", wide.cost_blind_rule)):
             found = optimum_share(wide.policy_of(rule), wide, episodes=256, seed=seed)
             exact = wide.mean_reward(rule) / wide.value
             long_run = wide.rate(rule) / wide.rate(wide.best_rule)

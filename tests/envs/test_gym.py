@@ -15,7 +15,8 @@ from torchrl.envs import Compose, RewardSum, StepCounter, TransformedEnv
 
 from trading_torchrl.data import synthetic_market
 from trading_torchrl.envs import TradingEnv
-from trading_torchrl.envs.gym import LARGEST, GymView, VectorGymView, small_market
+from trading_torchrl.envs.gym import GymView, VectorGymView, small_market
+from trading_torchrl.envs.gym_spaces import LARGEST
 from trading_torchrl.envs.reference import PlantedLeak
 from trading_torchrl.registration import PROBLEMS
 

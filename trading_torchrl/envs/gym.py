@@ -21,19 +21,15 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from tensordict import NestedKey, TensorDictBase
 from torch import Tensor
-from torchrl.data import Bounded, Categorical, MultiCategorical
-from torchrl.data.tensor_specs import TensorSpec
 from torchrl.envs import EnvBase, TransformedEnv
 
 from trading_torchrl.data.features import with_features
 from trading_torchrl.data.market import Market
 from trading_torchrl.data.synthetic import synthetic_market
+from trading_torchrl.envs.gym_spaces import spaces_of
 from trading_torchrl.envs.trading import TradingEnv
 
 Info = dict[str, Any]
-
-LARGEST = np.finfo(np.float32).max
-"""What bounds an observation: all numbers, but finite ones only."""
 
 
 class GymView(gymnasium.Env[np.ndarray, Any]):
@@ -258,55 +254,6 @@ def problem_vector(
 def small_market() -> Market:
     """What is traded where no market is given; the same one for all who ask."""
     return with_features(synthetic_market(symbols=5, bars=20_000, seed=0))
-
-
-def spaces_of(core: EnvBase) -> tuple[spaces.Box, spaces.Space[Any]]:
-    """Observation and action space of one account.
-
-    Raises:
-        ValueError: Gymnasium has no place for what the environment shows or takes.
-    """
-    if len(core.batch_size) != 1:
-        raise ValueError(f"the environment has batch {list(core.batch_size)}, a view needs [N]")
-    window = getattr(core, "window", None)
-    if window is not None:
-        raise ValueError(
-            f"with window={window} the features are not in the observation; build the environment"
-            " without a window, or use it in TorchRL with MarketWindow"
-        )
-    reward = core.reward_spec.shape
-    if reward[-1] != 1:
-        raise ValueError(
-            f"the environment gives {reward[-1]} rewards a step, Gymnasium takes one; choose"
-            " another reward (emit=('objectives',) shows the five of a TradingEnv as infos)"
-        )
-    actions = list(core.full_action_spec.keys(True, True))
-    if actions != ["action"]:
-        raise ValueError(
-            f"the environment takes the actions {actions}, Gymnasium's learners one; choose"
-            " continuous, target or discrete actions, or use it in TorchRL"
-        )
-    shape = tuple(core.observation_spec["observation"].shape[1:])
-    if len(shape) != 1:
-        raise ValueError(f"an observation has shape {shape} here, a view needs (D,)")
-    observation = spaces.Box(-LARGEST, LARGEST, shape, np.float32)
-    return observation, _action_space(core.full_action_spec["action"])
-
-
-def _action_space(spec: TensorSpec) -> spaces.Space[Any]:
-    shape = tuple(spec.shape[1:])
-    if isinstance(spec, Bounded) and spec.dtype.is_floating_point:
-        low, high = _array(spec.space.low)[0], _array(spec.space.high)[0]
-        return spaces.Box(low, high, dtype=low.dtype.type)
-    if isinstance(spec, MultiCategorical):
-        return spaces.MultiDiscrete(np.broadcast_to(_array(spec.nvec), spec.shape)[0])
-    if isinstance(spec, Categorical):
-        choices = int(spec.space.n)
-        return spaces.MultiDiscrete(np.full(shape, choices)) if shape else spaces.Discrete(choices)
-    raise ValueError(
-        f"a view takes bounded numbers or names as actions, not {type(spec).__name__}"
-        f" {spec.dtype}; use the environment in TorchRL"
-    )
 
 
 def _shown_besides(core: EnvBase) -> dict[str, NestedKey]:

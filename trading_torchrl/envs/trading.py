@@ -21,26 +21,11 @@ from trading_torchrl.envs import actions as named
 from trading_torchrl.envs.compiling import compiled_advance, compiles
 from trading_torchrl.envs.memory import Memory
 from trading_torchrl.envs.objectives import ACTIVITY_WINDOW
-from trading_torchrl.envs.packing import Packs, pack, unpack
+from trading_torchrl.envs.packing import Packs, pack
+from trading_torchrl.envs.progress import Progress, check_fit
 from trading_torchrl.envs.settings import at_least, first_starts, hybrid_mode, make_rules
 from trading_torchrl.envs.specs import observation_names
 from trading_torchrl.risk import Limits
-
-
-class Progress:
-    """What changes while an environment runs; a plain object, as modules are slow to write to."""
-
-    def __init__(self, account: Tensor, mode: str | None) -> None:
-        self.mode = mode
-        self.held: Packs[str] = {}
-        self.memory: Memory | None = None
-        self.episode = torch.full_like(account, -1)
-        self.any_ended = False
-
-    @property
-    def accounts(self) -> dict[str, Tensor]:
-        """The accounts' fields by name."""
-        return unpack(self.held)
 
 
 class TradingEnv(EnvBase):
@@ -409,14 +394,7 @@ class TradingEnv(EnvBase):
 
     def get_extra_state(self) -> dict[str, Any]:
         """Accounts and draws as they stand: with them an environment goes on bit for bit."""
-        return {
-            "settings": self._settings(),
-            "accounts": {names: tensor.clone() for names, tensor in self._now.held.items()},
-            "memory": None if self._now.memory is None else self._now.memory.state(),
-            "episode": self._now.episode,
-            "mode": self._now.mode,
-            "seed": self._seed,
-        }
+        return {"settings": self._settings(), "seed": self._seed, **self._now.state()}
 
     def _settings(self) -> dict[str, Any]:
         """What accounts depend on; those saved under other settings would mean something else."""
@@ -432,19 +410,6 @@ class TradingEnv(EnvBase):
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """Goes on where :meth:`get_extra_state` left off."""
-        own = self._settings()
-        for name, value in state["settings"].items():
-            if own[name] != value:
-                raise ValueError(
-                    f"the saved accounts do not fit this environment: {name} was {value} there"
-                    f" and is {own[name]} here"
-                )
-        self._now.held = {
-            names: tensor.to(self.device, copy=True) for names, tensor in state["accounts"].items()
-        }
-        self._now.memory = (
-            None if state["memory"] is None else Memory.of(state["memory"], self.device)
-        )
-        self._now.episode = state["episode"].to(self.device)
-        self._now.mode = state["mode"]
+        check_fit(state["settings"], self._settings())
+        self._now.restore(state)
         self._seed = state["seed"]

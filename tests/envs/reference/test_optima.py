@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from tensordict import TensorDictBase
 from torchrl.envs import Compose, RewardScaling, RewardSum, StepCounter, TransformedEnv
 
 from trading_torchrl.envs.reference import (
@@ -97,13 +98,13 @@ def test_no_other_thresholds_beat_the_spreads(short: bool) -> None:
     top = 2 if short else 1
     for shift in (-0.35, 0.35):
 
-        def moved(td: object, shift: float = shift) -> object:
-            seen = td["observation"].clone()  # type: ignore[index]
+        def moved(td: TensorDictBase, shift: float = shift) -> TensorDictBase:
+            seen = td["observation"].clone()
             side = torch.where(seen[:, 1] > 0, 1.0, -1.0) if not short else seen[:, 1].sign()
             seen[:, 0] = seen[:, 0] + shift * side
-            return td.set("action", env.best_action(seen).clamp(max=top))  # type: ignore[attr-defined]
+            return td.set("action", env.best_action(seen).clamp(max=top))
 
-        found = optimum_share(moved, env, episodes=512)  # type: ignore[arg-type]
+        found = optimum_share(moved, env, episodes=512)
         assert found.share < 1 - 2 * found.error
 
 

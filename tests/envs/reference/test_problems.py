@@ -195,7 +195,7 @@ def test_a_goal_behind_walls_is_refused() -> None:
 def test_saved_accounts_of_another_problem_are_refused() -> None:
     state = GarleanuPedersen(4).get_extra_state()
     for other in (GarleanuPedersen(4, risk=0.9), GarleanuPedersen(4, first_account=1), Merton(4)):
-        with pytest.raises(ValueError, match="do not fit this problem"):
+        with pytest.raises(ValueError, match="do not fit this environment"):
             other.set_extra_state(state)
 
 

@@ -3,11 +3,12 @@
 from trading_torchrl.envs.reference.bit_flip import BitFlip
 from trading_torchrl.envs.reference.foresight import Martingale, PlantedLeak
 from trading_torchrl.envs.reference.garleanu_pedersen import GarleanuPedersen, Rule
-from trading_torchrl.envs.reference.grid import Chain, FourRooms, GridWorld, SparseMaze
+from trading_torchrl.envs.reference.grid import GridWorld
 from trading_torchrl.envs.reference.merton import Merton
 from trading_torchrl.envs.reference.ou_spread import OUSpread
 from trading_torchrl.envs.reference.problem import ReferenceProblem
 from trading_torchrl.envs.reference.share import Share, optimum_share
+from trading_torchrl.envs.reference.worlds import Chain, FourRooms, SparseMaze
 
 __all__ = [
     "BitFlip",

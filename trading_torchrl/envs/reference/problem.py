@@ -17,6 +17,7 @@ from torchrl.data.tensor_specs import TensorSpec
 from torchrl.envs import EnvBase
 
 from trading_torchrl.envs import draws
+from trading_torchrl.envs.progress import check_fit
 from trading_torchrl.envs.settings import at_least
 
 Fields = dict[str, Tensor]
@@ -234,13 +235,7 @@ class ReferenceProblem(EnvBase, ABC):
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """Goes on where :meth:`get_extra_state` left off."""
-        own = self._settings()
-        for name, value in state["settings"].items():
-            if own.get(name) != value:
-                raise ValueError(
-                    f"the saved accounts do not fit this problem: {name} was {value} there and is"
-                    f" {own.get(name)} here"
-                )
+        check_fit(state["settings"], self._settings())
         self._fields = {n: field.to(self.device, copy=True) for n, field in state["fields"].items()}
         self._episode = state["episode"].to(self.device, copy=True)
         self._seed = state["seed"]
