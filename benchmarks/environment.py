@@ -1,6 +1,6 @@
 """Environment steps per second: ours against its peers, in one run on one machine.
 
-    python benchmarks/environment.py                    # everything, about half an hour
+    python benchmarks/environment.py                    # everything, a quarter of an hour
     python benchmarks/environment.py --quick            # short rounds, for a look
     python benchmarks/environment.py --only "numba*" "gym*"
 
