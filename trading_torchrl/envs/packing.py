@@ -1,8 +1,7 @@
 """Many values in few tensors: a compiled call costs by the tensor it takes in and hands over.
 
 Values of one type and shape travel as one tensor ``[K, *shape]`` under the tuple of their names,
-and come apart again as K views of it. Few large allocations a step are also reused as they are,
-where many small ones wander through more memory than the processor's cache holds.
+and come apart again as K views of it.
 """
 
 from __future__ import annotations
