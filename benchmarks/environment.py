@@ -80,8 +80,9 @@ def ours() -> list[Contestant]:
         contestant(name_of(loop, emit, assets, batch), batch, loop=loop, emit=emit, assets=assets)
         for assets in (1, 10)
         for loop in ("step", "collector")
-        for emit in ("minimum", "everything")
+        for emit in ("minimum", "everything", "packed")
         for batch in BATCHES
+        if assets == 1 or emit != "packed"
     ]
     windows = [
         contestant(f"ours, step W{window}, 4096", 4_096, loop="step", window=window)
@@ -93,7 +94,8 @@ def ours() -> list[Contestant]:
 def name_of(loop: str, emit: str, assets: int, batch: int) -> str:
     """How one of ours is called: `ours, Collector, everything, ten assets, 256`."""
     parts = ["ours", "step" if loop == "step" else "Collector"]
-    parts += ["everything"] * (emit == "everything") + ["ten assets"] * (assets == 10)
+    parts += {"minimum": [], "everything": ["everything"], "packed": ["everything packed"]}[emit]
+    parts += ["ten assets"] * (assets == 10)
     return ", ".join([*parts, str(batch)])
 
 
@@ -110,6 +112,15 @@ BARS = [
             f"everything vs minimum, {batch:,}",
             f"ours, step, everything, {batch}",
             f"ours, step, {batch}",
+            0.5,
+        )
+        for batch in BATCHES
+    ),
+    *(
+        Bar(
+            f"Collector, everything vs minimum, {batch:,}",
+            f"ours, Collector, everything packed, {batch}",
+            f"ours, Collector, {batch}",
             0.5,
         )
         for batch in BATCHES

@@ -4,7 +4,8 @@
 
 * `--loop step`: the environment stepped directly; `--loop collector`: through a Collector.
 * `--emit minimum`: market features, account values, reward and equity; `--emit everything`: every
-  value the environment can emit besides.
+  value the environment can emit besides; `--emit packed`: the same, packed (`packed=True`) and, in
+  what a Collector brings, named again.
 * `--window`: bars in one observation, rebuilt at every step; 1 is no window.
 * `--assets`: symbols an account holds.
 """
@@ -65,7 +66,7 @@ def main() -> None:
     """Builds the environment and serves measurements."""
     parser = argument_parser(__doc__)
     parser.add_argument("--loop", choices=("step", "collector"), default="step")
-    parser.add_argument("--emit", choices=("minimum", "everything"), default="minimum")
+    parser.add_argument("--emit", choices=("minimum", "everything", "packed"), default="minimum")
     parser.add_argument("--assets", type=int, default=1)
     arguments = parser.parse_args()
     torch.manual_seed(arguments.seed)
@@ -77,7 +78,8 @@ def main() -> None:
         market,
         arguments.batch,
         assets=arguments.assets,
-        emit="all" if arguments.emit == "everything" else ("equity",),
+        emit=("equity",) if arguments.emit == "minimum" else "all",
+        packed=arguments.emit == "packed",
         window=arguments.window if arguments.window > 1 else None,
         seed=arguments.seed,
     )
@@ -106,7 +108,7 @@ def main() -> None:
 
         def run(iterations: int) -> None:
             for _ in range(iterations):
-                next(batches)
+                base.give_names(next(batches))
 
     else:
         following = env.reset()

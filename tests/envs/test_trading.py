@@ -349,6 +349,36 @@ def test_only_what_is_asked_for_is_emitted(market):
     assert all(key in loud for keys in EMITTED.values() for key in keys)
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_packed_values_are_the_named_ones(market, mode):
+    settings = {**MODES[mode], "emit": "all", "episode_bars": 7}
+    packed, named = build(market, 4, packed=True, **settings), build(market, 4, **settings)
+    check_env_specs(packed, seed=0)
+    rollouts = []
+    for env in (packed, named):
+        env.set_seed(0)
+        torch.manual_seed(0)
+        rollouts.append(env.rollout(20, break_when_any_done=False))
+    first, second = rollouts
+    assert len(list(first.keys(True, True))) < len(list(second.keys(True, True))) - 20
+    packed.give_names(first)
+    assert set(first.keys(True, True)) == set(second.keys(True, True))
+    assert first["next", "done"].sum() >= 4
+    assert (first == second).all()
+
+
+def test_a_collector_hands_packed_values_over(market):
+    env = build(market, 4, emit=("equity", "fees", "objectives"), packed=True)
+    for compact in (False, True):
+        collector = Collector(
+            env, frames_per_batch=32, total_frames=32, compact_obs=compact, use_buffers=True
+        )
+        batch = env.give_names(next(iter(collector)))
+        collector.shutdown()
+        assert batch["account", "equity"].shape == (4, 8, 1)
+        assert (("next", "account", "equity") in batch.keys(True)) is not compact
+
+
 @pytest.mark.parametrize("compiled", [False, True])
 def test_a_bad_action_is_refused_and_harms_nothing(market, compiled):
     env = build(market, 3, compiled=compiled)

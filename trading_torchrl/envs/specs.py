@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torchrl.data import Binary, Bounded, Categorical, Composite, MultiCategorical, Unbounded
 
-from trading_torchrl.envs import terms
+from trading_torchrl.envs import emission, terms
 from trading_torchrl.envs.accounts import Rules
 from trading_torchrl.envs.actions import DISCRETE, NAMES
 
@@ -59,7 +59,12 @@ def done_spec(num_envs: int, device: torch.device) -> Composite:
 
 
 def observation_spec(
-    rules: Rules, num_envs: int, width: int, symbols: int, device: torch.device
+    rules: Rules,
+    num_envs: int,
+    width: int,
+    symbols: int,
+    packs: emission.Layout,
+    device: torch.device,
 ) -> Composite:
     """The observation of ``width`` values, the mask of discrete names, the emitted values."""
     n, a = num_envs, rules.assets
@@ -77,7 +82,10 @@ def observation_spec(
             spec["market", "symbol"] = Bounded(0, symbols - 1, shape=(n, a), **whole)
             spec["market", "bar"] = Bounded(0, rules.bars - 1, shape=(n, 1), **whole)
             continue
-        shape = (n, a if name in terms.PER_ASSET else 1)
-        for key in terms.EMITTED[name]:
-            spec[key] = Unbounded(shape, dtype=terms.dtype_of(name), device=device)
+        shape = (n, terms.width_of(terms.EMITTED[name][0], a))
+        for key in () if packs else terms.EMITTED[name]:
+            spec[key] = Unbounded(shape, dtype=terms.dtype_of(key[1]), device=device)
+    for label, keys in packs.items():
+        dtype, one = terms.dtype_of(keys[0][1]), terms.width_of(keys[0], a)
+        spec["emitted", label] = Unbounded((n, len(keys), one), dtype=dtype, device=device)
     return spec

@@ -44,6 +44,10 @@ EMITTED: dict[str, tuple[tuple[str, str], ...]] = {
 }
 """Name of each emitted value -> its keys in the tensordict."""
 
+NAME_OF = {key: name for name, keys in EMITTED.items() for key in keys}
+ORDER: tuple[Key, ...] = (*NAME_OF, ("account", "mode"))
+"""In which all values are handed over, after a reset as after a step."""
+
 
 def dtype_of(name: str) -> torch.dtype:
     """Money stays float64, counts are int64, the rest is what networks read."""
@@ -52,11 +56,17 @@ def dtype_of(name: str) -> torch.dtype:
     return torch.int64 if name in COUNTS else torch.float32
 
 
+def width_of(key: Key, assets: int) -> int:
+    """1 for a value of the account, the number of assets for one of each."""
+    return assets if NAME_OF[key] in PER_ASSET else 1
+
+
 def wide(emitted: Emitted) -> Emitted:
     """As they are emitted: ``[N, 1]`` or ``[N, A]``, each in its type."""
+    ordered = {key: emitted[key] for key in ORDER if key in emitted}
     return {
         key: (value if value.ndim == 2 else value[:, None]).to(dtype_of(key[1]))
-        for key, value in emitted.items()
+        for key, value in ordered.items()
     }
 
 

@@ -16,12 +16,12 @@ from torchrl.envs import EnvBase
 from trading_torchrl.data.features import with_features
 from trading_torchrl.data.market import Market
 from trading_torchrl.data.scaler import Scaler
-from trading_torchrl.envs import accounts, bar, columns, draws, objectives, specs, terms
+from trading_torchrl.envs import accounts, bar, columns, draws, emission, objectives, specs, terms
 from trading_torchrl.envs import actions as named
 from trading_torchrl.envs.compiling import compiled_advance, compiles
 from trading_torchrl.envs.memory import Memory
 from trading_torchrl.envs.objectives import ACTIVITY_WINDOW
-from trading_torchrl.envs.packing import Packs, pack
+from trading_torchrl.envs.packing import Packs, pack, unpack
 from trading_torchrl.envs.progress import Progress, check_fit
 from trading_torchrl.envs.settings import at_least, first_starts, hybrid_mode, make_rules
 from trading_torchrl.envs.specs import observation_names
@@ -57,6 +57,8 @@ class TradingEnv(EnvBase):
         risk_aversion: lambda of the growth reward; 1 is log growth.
         emit: names of values to emit besides, see :data:`~trading_torchrl.envs.terms.EMITTED`, or
             ``"all"``. What is not asked for is not computed.
+        packed: hand the emitted values over in one tensor a type, which spares a collector or a
+            buffer most of their cost; :meth:`give_names` names them again.
         scaler: standardises the features; fit it on the training split.
         window: offer the last ``window`` bars as an index instead of features in the observation;
             :class:`~trading_torchrl.envs.transforms.MarketWindow` rebuilds them.
@@ -105,6 +107,7 @@ class TradingEnv(EnvBase):
         reward: str = "growth",
         risk_aversion: float = 67.0,
         emit: Sequence[str] | Literal["all"] = ("equity",),
+        packed: bool = False,
         scaler: Scaler | None = None,
         window: int | None = None,
         episode_bars: int | None = 500,
@@ -195,8 +198,9 @@ class TradingEnv(EnvBase):
         self.action_spec = specs.action_spec(rules, num_envs, device)
         self.reward_spec = specs.reward_spec(rules, num_envs, device)
         self.full_done_spec = specs.done_spec(num_envs, device)
+        self.layout = emission.layout(rules.emit, assets) if packed else {}
         self.observation_spec = specs.observation_spec(
-            rules, num_envs, len(names), len(market.symbols), device
+            rules, num_envs, len(names), len(market.symbols), self.layout, device
         )
         shown = self.observation_spec.items()
         self._groups = tuple(key for key, spec in shown if isinstance(spec, Composite))
@@ -363,22 +367,37 @@ class TradingEnv(EnvBase):
         return value.copy() if isinstance(value, TensorDictBase) else value
 
     def _fresh(self, after: TensorDictBase) -> TensorDictBase:
-        """What accounts see after the ended among them were reset."""
+        """What accounts see after the ended among them were reset; the others keep their bar."""
         ended = after.get("done")
         seen = self._reset(TensorDict({"_reset": ended}, batch_size=self.batch_size))
-        for name in self.rules.emit:
+        for name in () if self.layout else self.rules.emit:
             if name in terms.FLOWS or name == "objectives":
                 for key in terms.EMITTED[name]:
                     seen.set(key, torch.where(ended, seen.get(key), after.get(key)))
+        for label in self.layout:
+            # What is no flow is the same in both for accounts that go on.
+            key, over = ("emitted", label), ended[..., None]
+            seen.set(key, torch.where(over, seen.get(key), after.get(key)))
         return seen
 
     def _assemble(self, shown: dict[str, Tensor], emitted: Packs[terms.Key]) -> TensorDict:
         groups: dict[str, dict[str, Tensor]] = {group: {} for group in self._groups}
-        for keys, tensor in emitted.items():
-            for (group, name), value in zip(keys, tensor.unbind(0), strict=True):
-                groups[group][name] = value
+        if self.layout:
+            groups["emitted"], named_values = emission.packed(emitted)
+        else:
+            named_values = unpack(emitted)
+        for (group, name), value in named_values.items():
+            groups[group][name] = value
         nested = {group: self._wrap(leaves) for group, leaves in groups.items()}
         return self._wrap({**shown, **nested})
+
+    def give_names(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Sets packed values under the keys they have unpacked, in the root and in ``next``.
+
+        They are views of what was packed, so a whole rollout costs no more than a step.
+        """
+        emission.give_names(tensordict, self.layout)
+        return tensordict
 
     def to(self, device: torch.device | str) -> TradingEnv:
         """Only to where it is: tables and accounts live where the environment was built."""
