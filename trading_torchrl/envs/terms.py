@@ -44,7 +44,13 @@ EMITTED: dict[str, tuple[tuple[str, str], ...]] = {
 }
 """Name of each emitted value -> its keys in the tensordict."""
 
-NAME_OF = {key: name for name, keys in EMITTED.items() for key in keys}
+
+def _place(name: str) -> int:
+    """What accounts hold, the objectives, what a bar did, the index."""
+    return 3 if name == "index" else 2 if name in FLOWS else int(name == "objectives")
+
+
+NAME_OF = {key: name for name in sorted(EMITTED, key=_place) for key in EMITTED[name]}
 ORDER: tuple[Key, ...] = (*NAME_OF, ("account", "mode"))
 """In which all values are handed over, after a reset as after a step."""
 
