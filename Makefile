@@ -34,10 +34,12 @@ types: $(READY)  ## type checks
 results: $(READY) ## every figure of docs/results.md: hours, resumable
 	$(BIN)/python results/run.py
 
-benchmark: $(READY) ## speed and memory against other libraries: a quarter of an hour
+benchmark: $(READY) ## speed and memory against other libraries: half an hour
 	$(BIN)/python benchmarks/environment.py
 	$(BIN)/python benchmarks/loading.py
 	$(BIN)/python benchmarks/gym_view.py
+	$(BIN)/python benchmarks/learner.py
+	$(BIN)/python benchmarks/time_to_optimum.py
 
 clean:           ## removes the virtual environment and what was made
 	rm -rf $(VENV) outputs results/.cache

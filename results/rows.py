@@ -1,9 +1,25 @@
 """How an experiment hands over its figures: rows of figure, value, bar and whether it is met."""
 
+import hashlib
 import json
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+SUFFIXES = (".py", ".yaml")
+
+
+def sources(*more: Path, recipes: bool = True) -> bytes:
+    """A fingerprint of the package, of the recipes and their settings, and of ``more`` files."""
+    code = sorted((ROOT / "trading_torchrl").rglob("*.py"))
+    if recipes:
+        code += sorted(each for each in (ROOT / "recipes").rglob("*") if each.suffix in SUFFIXES)
+    digest = hashlib.sha256()
+    for source in [*code, *more]:
+        digest.update(source.read_bytes())
+    return digest.digest()
 
 
 class Row(NamedTuple):

@@ -9,7 +9,6 @@ it stopped, and changed code is measured anew.
 """
 
 import argparse
-import hashlib
 import json
 import os
 import subprocess
@@ -20,6 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from rows import sources
 from tqdm import tqdm
 
 HERE = Path(__file__).resolve().parent
@@ -35,17 +35,18 @@ EXPERIMENTS = (
     "oracles",
     "martingale",
     "reference",
+    "learn_reference",
+    "learn_market",
+    "learn_pendulum",
+    "kills",
 )
+TRAINING = ("learn_reference", "learn_market", "learn_pendulum", "kills")
 
 
 def fingerprint(name: str) -> str:
     """Of all the code a figure depends on."""
-    sources = sorted((ROOT / "trading_torchrl").rglob("*.py"))
-    sources += [HERE / f"{name}.py", *sorted((ROOT / "tests" / "envs").glob("*.py"))]
-    digest = hashlib.sha256()
-    for source in sources:
-        digest.update(source.read_bytes())
-    return digest.hexdigest()
+    own = [HERE / f"{name}.py", *sorted((ROOT / "tests" / "envs").glob("*.py"))]
+    return sources(*own, recipes=name in TRAINING).hex()
 
 
 def measured(name: str) -> dict[str, Any] | None:

@@ -7,8 +7,21 @@ import statistics
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from trading_torchrl.evaluation import growth, max_drawdown, sharpe, simple_returns
+from trading_torchrl.evaluation import (
+    calmar,
+    exposure,
+    fills,
+    growth,
+    max_drawdown,
+    sharpe,
+    simple_returns,
+    sortino,
+    total_return,
+    turnover,
+)
 
 
 def numbers(*values: float) -> torch.Tensor:
@@ -34,9 +47,9 @@ def test_sharpe_by_hand() -> None:
 def test_sharpe_is_the_textbook_loop() -> None:
     generator = torch.Generator().manual_seed(0)
     returns = 0.01 * torch.randn(4, 300, generator=generator, dtype=torch.float64) + 0.001
-    for path, given in zip(returns.tolist(), sharpe(returns, 1638).tolist(), strict=True):
+    for path, ratio in zip(returns.tolist(), sharpe(returns, 1638).tolist(), strict=True):
         expected = statistics.mean(path) / statistics.stdev(path) * math.sqrt(1638)
-        assert given == pytest.approx(expected, rel=1e-12)
+        assert ratio == pytest.approx(expected, rel=1e-12)
 
 
 def test_sharpe_golden() -> None:
@@ -98,3 +111,96 @@ def test_leading_dimensions_are_kept() -> None:
         assert figure.shape == (2, 3)
     alone = float(sharpe(returns[1, 2], 252))
     assert float(sharpe(returns, 252)[1, 2]) == pytest.approx(alone, rel=1e-12)
+
+
+def test_sortino_by_hand() -> None:
+    """2, -1, 3, -2 %: mean .5 %, downside root((1 + 4) / 4) %, all four bars counted."""
+    returns = numbers(0.02, -0.01, 0.03, -0.02)
+    assert float(sortino(returns, 1)) == pytest.approx(0.5 / math.sqrt(5 / 4))
+    assert float(sortino(returns, 4)) == pytest.approx(0.894427191)
+    assert float(sortino(numbers(-0.01, -0.01), 252)) == pytest.approx(-math.sqrt(252))
+
+
+def test_total_return_by_hand() -> None:
+    assert float(total_return(numbers(200, 100, 250))) == pytest.approx(0.25)
+
+
+def test_calmar_by_hand() -> None:
+    """+ 21 % in three bars after a fall from 120 to 90, a quarter."""
+    equity = numbers(100, 120, 90, 121)
+    assert float(calmar(equity, 3)) == pytest.approx(0.21 / 0.25)
+    assert float(calmar(equity, 6)) == pytest.approx((1.21**2 - 1) / 0.25)
+    assert float(calmar(numbers(100, 50), 1)) == pytest.approx(-1)
+
+
+def test_turnover_and_costs_by_hand() -> None:
+    """Half of 100 sold, then half of 110 bought."""
+    equity, value = numbers(100, 110, 99), numbers(0, -50, 55)
+    assert float(turnover(value, equity, 252)) == pytest.approx(126)
+    assert float(turnover(0.01 * value.abs(), equity, 252)) == pytest.approx(1.26)
+
+
+def test_exposure_and_fills_by_hand() -> None:
+    assert float(exposure(numbers(0.5, -0.25, 0))) == pytest.approx(0.25)
+    assert float(fills(numbers(0, 5, 0, -5, 3))) == 3
+
+
+def test_nothing_moves() -> None:
+    equity = numbers(100, 100, 100, 100)
+    returns = simple_returns(equity)
+    for figure in (sharpe(returns, 252), sortino(returns, 252), growth(returns, 252),
+                   calmar(equity, 252), total_return(equity), max_drawdown(equity)):  # fmt: skip
+        assert float(figure) == 0
+
+
+def test_gains_without_any_loss_are_not_infinite() -> None:
+    equity = numbers(100, 101, 103, 104)
+    assert sortino(simple_returns(equity), 252).isnan()
+    assert calmar(equity, 252).isnan()
+    # A year's return beyond all numbers.
+    assert calmar(numbers(100, 99, 300), 1e6).isnan()
+
+
+@pytest.mark.parametrize("left", [0.0, -5.0, 1e-9])
+def test_ruin_is_a_number(left: float) -> None:
+    equity = numbers(100, 50, left, left, left)
+    returns = simple_returns(equity)
+    assert returns[2:].tolist() == [0, 0]
+    grown = float(growth(returns, 4))
+    assert grown == pytest.approx(math.log(0.5) + math.log(1e-6), rel=1e-6)
+    for figure in (sharpe(returns, 252), sortino(returns, 252), calmar(equity, 252)):
+        assert -math.inf < float(figure) < 0
+    assert float(max_drawdown(equity)) == pytest.approx(1 - left / 100)
+    assert float(turnover(numbers(0, 1, 1, 0, 0), equity, 1)) == pytest.approx((0.01 + 0.02) / 4)
+
+
+PATHS = st.lists(st.floats(-0.2, 0.2), min_size=3, max_size=40).map(
+    lambda returns: 100 * torch.tensor([0.0, *returns], dtype=torch.float64).log1p().cumsum(0).exp()
+)
+
+
+@settings(deadline=None)
+@given(PATHS, st.floats(0.01, 1e6))
+def test_money_has_no_unit(equity: torch.Tensor, scale: float) -> None:
+    for figure in (
+        lambda e: sharpe(simple_returns(e), 252), lambda e: sortino(simple_returns(e), 252),
+        lambda e: growth(simple_returns(e), 252), lambda e: turnover(e, e, 252),
+        lambda e: calmar(e, 12), max_drawdown, total_return,
+    ):  # fmt: skip
+        one, other = figure(equity), figure(scale * equity)
+        torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-9, equal_nan=True)
+
+
+@settings(deadline=None)
+@given(PATHS)
+def test_signs_and_bounds(equity: torch.Tensor) -> None:
+    returns = simple_returns(equity)
+    for figure in (sharpe(returns, 252), sortino(returns, 252)):
+        assert not figure.isinf()
+        assert figure.isnan() or float(figure) * float(returns.mean()) >= 0
+    assert float(sharpe(-returns, 252)) == pytest.approx(-float(sharpe(returns, 252)))
+    assert 0 <= float(max_drawdown(equity)) < 1
+    risk = calmar(equity, 12)
+    assert risk.isnan() or float(risk) * float(total_return(equity)) >= 0
+    # What is lost in the end was lost from a peak.
+    assert float(max_drawdown(equity)) >= -float(total_return(equity)) - 1e-12

@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 import torch
-from tensordict import TensorDictBase
+from tensordict import TensorDict, TensorDictBase
+from tensordict.nn import TensorDictModule
+from torchrl.envs.utils import ExplorationType, exploration_type, set_exploration_type
+from torchrl.modules import Delta, ProbabilisticActor
 
 from trading_torchrl.data import Market, synthetic_market
 from trading_torchrl.data.features import WARMUP
@@ -18,8 +21,10 @@ from trading_torchrl.evaluation import (
     follow,
     sharpe,
     simple_returns,
+    tempered,
     whole_split,
 )
+from trading_torchrl.modules import make_actor
 
 HOUR = 3_600_000_000_000
 START = WARMUP - 1
@@ -52,12 +57,15 @@ def test_each_account_trades_its_symbol_over_every_bar(market: Market) -> None:
     assert seen["market", "symbol"][:, 0].tolist() == [0, 1, 2]
     assert seen["market", "bar"][:, 0].tolist() == [START] * 3
     account = follow(env, ConstantPolicy(env))
-    assert account.equity.shape == account.share.shape == account.fees.shape == (3, 300 - START)
     for values in account:
+        assert values.shape == (3, 300 - START)
         assert values.dtype == torch.float64
     assert (account.equity[:, 0] == 10_000).all()
-    assert (account.share[:, 0] == 0).all()
-    assert (account.fees[:, 0] == 0).all()
+    for name in ("share", "fees", "value", "unrealised"):
+        assert (getattr(account, name)[:, 0] == 0).all()
+    assert account.action[:, 0].isnan().all()
+    assert (account.action[:, 1:] == 1).all()
+    assert account.actions.shape == (3 * (299 - START),)
     assert int(env._now.accounts["bar"].min()) == 299
 
 
@@ -73,20 +81,25 @@ def test_follow_is_the_step_by_step_loop(market: Market, settings: dict[str, Any
 
     env = TradingEnv(
         market, 3, episode_bars=None, random_start=False, random_symbols=False, compiled=False,
-        emit=("equity", "share", "fees"), **settings,
+        emit=("equity", "share", "fees", "value", "unrealised"), **settings,
     )  # fmt: skip
     seen = env.reset()
     for bar in range(300 - START):
-        for name in ("equity", "share", "fees"):
-            assert torch.equal(
-                getattr(given, name)[:, bar], seen["account", name][:, 0].double()
-            ), (name, bar)
+        for group, name in (
+            ("account", "equity"), ("account", "share"), ("account", "fees"), ("trade", "value"),
+            ("account", "unrealised"),
+        ):  # fmt: skip
+            expected = seen[group, name][:, 0].double()
+            assert torch.equal(getattr(given, name)[:, bar], expected), (name, bar)
         if bar == 299 - START:
             break
         assert not seen["done"].any()
-        seen = env.step(restless(seen))["next"].exclude("reward")
+        decided = restless(seen)
+        assert torch.equal(given.action[:, bar + 1], decided["action"][:, 0].double())
+        seen = env.step(decided)["next"].exclude("reward")
     assert seen["truncated"].all()
-    assert (given.fees > 0).any()
+    for values in (given.fees, given.value, given.unrealised):
+        assert (values != 0).any()
 
 
 def test_buy_and_hold_by_hand() -> None:
@@ -141,6 +154,10 @@ def test_a_ruined_account_stays_where_it_ended() -> None:
     assert len(set(account.equity[0, 2:].tolist())) == 1
     assert len(set(account.share[0, 2:].tolist())) == 1
     assert (account.fees[0, 3:] == 0).all()
+    assert (account.value[0, 3:] == 0).all()
+    assert account.unrealised[0, 2:].unique().tolist() == pytest.approx([left - 10_000 / 1.0003])
+    assert account.action[0, 3:].isnan().all()
+    assert account.actions.shape == (2 + 5,)
     assert (simple_returns(account.equity)[0, 2:] == 0).all()
     units = 10_000 / (1.0003 * 100)
     assert account.equity[1].tolist() == pytest.approx([10_000, *[units * price for price in calm]])
@@ -166,7 +183,7 @@ def test_follow_starts_over_each_time(market: Market) -> None:
     env = whole_split(market, compiled=False)
     first, second = (follow(env, ConstantPolicy(env, 0.8)) for _ in range(2))
     for one, two in zip(first, second, strict=True):
-        assert torch.equal(one, two)
+        torch.testing.assert_close(one, two, rtol=0, atol=0, equal_nan=True)
 
 
 def test_progress_changes_nothing(market: Market, capsys: pytest.CaptureFixture[str]) -> None:
@@ -176,6 +193,102 @@ def test_progress_changes_nothing(market: Market, capsys: pytest.CaptureFixture[
     told = follow(env, ConstantPolicy(env), progress="validation")
     assert "validation" in capsys.readouterr().err
     assert torch.equal(quiet.equity, told.equity)
+
+
+@pytest.mark.parametrize("settings", [{"assets": 2}, {"packed": True}])
+def test_environments_it_cannot_read_are_refused(market: Market, settings: dict[str, Any]) -> None:
+    env = whole_split(market, compiled=False, **settings)
+    with pytest.raises((ValueError, KeyError), match=r"(2 assets|equity, share.*packed)"):
+        follow(env, ConstantPolicy(env))
+
+
+def test_an_environment_that_shows_too_little_is_refused(market: Market) -> None:
+    env = TradingEnv(market, 3, episode_bars=None, compiled=False, emit=("equity", "share"))
+    with pytest.raises(KeyError, match=r"does not show fees, value, unrealised.*whole_split"):
+        follow(env, ConstantPolicy(env))
+
+
+def test_names_and_hybrid_actions(market: Market) -> None:
+    """Names as they are; of hybrid accounts what was acted on, whichever of the two."""
+    env = whole_split(market, compiled=False, actions="discrete")
+    account = follow(env, ConstantPolicy(env, 2))
+    assert (account.action[:, 1:] == 2).all()
+    for mode, expected in (("continuous", 0.3), ("discrete", 0.55)):
+        env = whole_split(market, compiled=False, actions="hybrid", mode=mode)
+
+        def act(tensordict: TensorDictBase) -> TensorDictBase:
+            return tensordict.update(
+                {"action": torch.full((3, 1), 0.3), "action_name": torch.full((3,), 2)}
+            )
+
+        account = follow(env, act)
+        assert account.actions.tolist() == pytest.approx([expected] * 3 * (299 - START))
+
+
+def actor_for(env: TradingEnv) -> ProbabilisticActor:
+    torch.manual_seed(0)
+    return make_actor(len(env.observation_names), 1, hidden=[8])
+
+
+def test_deterministic_unless_told_to_explore(market: Market) -> None:
+    env = whole_split(market, compiled=False, **LONG_SHORT)
+    actor = actor_for(env)
+    calm = follow(env, actor)
+    assert torch.equal(calm.actions, follow(env, actor).actions)
+    torch.manual_seed(1)
+    wild = follow(env, actor, exploration=ExplorationType.RANDOM)
+    torch.manual_seed(1)
+    again = follow(env, actor, exploration=ExplorationType.RANDOM)
+    assert torch.equal(wild.actions, again.actions)
+    assert float(wild.actions.std()) > 2 * float(calm.actions.std())
+    with set_exploration_type(ExplorationType.RANDOM):
+        assert torch.equal(calm.actions, follow(env, actor).actions)
+        assert exploration_type() is ExplorationType.RANDOM
+
+
+def test_temperature_widens_or_narrows_what_is_explored(market: Market) -> None:
+    env = whole_split(market, compiled=False, **LONG_SHORT)
+    actor = actor_for(env)
+    calm = follow(env, actor).actions
+
+    def explored(policy: Any) -> torch.Tensor:
+        torch.manual_seed(1)
+        return follow(env, policy, exploration=ExplorationType.RANDOM).actions
+
+    wild = explored(actor)
+    assert torch.equal(explored(tempered(actor, 1.0)), wild)
+    assert torch.equal(follow(env, tempered(actor, 3.0)).actions, calm)
+    spread = [float(explored(tempered(actor, t)).std()) for t in (0.2, 0.5, 1.0, 2.0)]
+    assert spread == sorted(spread)
+    assert float((explored(tempered(actor, 1e-6)) - calm).abs().max()) < 1e-4
+
+
+def test_temperature_of_names() -> None:
+    """Logits 0 and log 10 at temperature 2: 1 to the root of 10."""
+    constant = TensorDictModule(
+        lambda seen: torch.tensor([1.0, 10.0]).log().expand(len(seen), 2),
+        in_keys=["observation"],
+        out_keys=["logits"],
+    )
+    actor = ProbabilisticActor(
+        constant, in_keys=["logits"], distribution_class=torch.distributions.Categorical
+    )
+    torch.manual_seed(0)
+    seen = TensorDict({"observation": torch.zeros(20_000, 1)}, [20_000])
+    with set_exploration_type(ExplorationType.RANDOM):
+        drawn = tempered(actor, 2.0)(seen)["action"]
+    odds = 10**0.5
+    assert float(drawn.double().mean()) == pytest.approx(odds / (1 + odds), abs=0.015)
+
+
+def test_no_temperature_without_a_distribution() -> None:
+    actor = make_actor(2, 1, hidden=[4])
+    for policy, temperature in ((actor[:1], 1.0), (actor, 0.0), (actor, -1.0)):
+        with pytest.raises(ValueError, match="temperature above 0"):
+            tempered(policy, temperature)
+    centre = ProbabilisticActor(actor[0], in_keys=["loc"], distribution_class=Delta)
+    with pytest.raises(ValueError, match="needs a scale or logits"):
+        tempered(centre, 1.0)
 
 
 def test_no_gradient_is_kept(market: Market) -> None:

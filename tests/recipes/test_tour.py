@@ -25,12 +25,12 @@ def test_tour_leaves_a_table_and_pictures(tmp_path, env):
     for picture in ("growth.png", "episode.png"):
         assert (tmp_path / picture).stat().st_size > 10_000
     metrics = json.loads((tmp_path / "metrics.json").read_text())
-    earned = {name: figures["sharpe"] for name, figures in metrics["market"].items()}
+    earned = {name: figures["sharpe_ratio_mean"] for name, figures in metrics["market"].items()}
     assert earned["oracle, knows all"] > earned["buy and hold"] > earned["random"]
     control = {name: figures["growth"] for name, figures in metrics["martingale"].items()}
     assert control["oracle, knows all"] < 0.1
     for name, figures in metrics["market"].items():
-        assert f"{figures['sharpe']:+.2f}" in table, name
+        assert f"{figures['sharpe_ratio_mean']:+.2f}" in table, name
 
 
 def test_a_misspelt_setting_is_refused(tmp_path):

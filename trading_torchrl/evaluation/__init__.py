@@ -1,20 +1,72 @@
-"""How policies are judged: rollouts over whole splits, figures of merit, pictures."""
+"""How policies are judged: rollouts over whole splits, figures of merit, pictures, a report."""
 
 from trading_torchrl.evaluation.baselines import ConstantPolicy, RandomPolicy, TrendPolicy
 from trading_torchrl.evaluation.episode import plot_episode
-from trading_torchrl.evaluation.metrics import growth, max_drawdown, sharpe, simple_returns
-from trading_torchrl.evaluation.rollout import Account, follow, whole_split
+from trading_torchrl.evaluation.judging import judge
+from trading_torchrl.evaluation.metrics import (
+    calmar,
+    exposure,
+    fills,
+    growth,
+    max_drawdown,
+    sharpe,
+    simple_returns,
+    sortino,
+    total_return,
+    turnover,
+)
+from trading_torchrl.evaluation.pictures import (
+    action_picture,
+    drawdown_picture,
+    growth_picture,
+    position_picture,
+    training_picture,
+)
+from trading_torchrl.evaluation.report import write_json, write_report
+from trading_torchrl.evaluation.rollout import Account, follow, tempered, whole_split
+from trading_torchrl.evaluation.statistics import Interval, interval, paired_interval, t_quantile
+from trading_torchrl.evaluation.trades import (
+    RoundTrips,
+    profit_factor,
+    round_trips,
+    trade_length,
+    win_rate,
+)
 
 __all__ = [
     "Account",
     "ConstantPolicy",
+    "Interval",
     "RandomPolicy",
+    "RoundTrips",
     "TrendPolicy",
+    "action_picture",
+    "calmar",
+    "drawdown_picture",
+    "exposure",
+    "fills",
     "follow",
     "growth",
+    "growth_picture",
+    "interval",
+    "judge",
     "max_drawdown",
+    "paired_interval",
     "plot_episode",
+    "position_picture",
+    "profit_factor",
+    "round_trips",
     "sharpe",
     "simple_returns",
+    "sortino",
+    "t_quantile",
+    "tempered",
+    "total_return",
+    "trade_length",
+    "training_picture",
+    "turnover",
     "whole_split",
+    "win_rate",
+    "write_json",
+    "write_report",
 ]

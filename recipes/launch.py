@@ -1,0 +1,187 @@
+"""How a recipe starts: its settings checked, its folder, and going on with an earlier run."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from datetime import datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig, OmegaConf
+from torch import Tensor
+from torch.utils.tensorboard import SummaryWriter
+from torchrl import torchrl_logger
+
+from trading_torchrl.monitoring import (
+    DEFAULTS,
+    Alerts,
+    file_channel,
+    log_channel,
+    rules_from,
+    tensorboard_channel,
+    webhook_channel,
+)
+
+MAY_CHANGE = ("resume", "total_frames", "stop_at")
+SAVED = "config.yaml"
+
+
+def _folder(resume: str | None, parent: str) -> str:
+    return resume or f"{parent}/{datetime.now():%Y-%m-%d_%H-%M-%S-%f}"
+
+
+OmegaConf.register_new_resolver("folder", _folder, use_cache=True, replace=True)
+
+
+@dataclass(frozen=True)
+class Run:
+    """The numbers of a run, checked; what each is stands in ``conf/offpolicy.yaml``."""
+
+    seed: int
+    total_frames: int
+    stop_at: int | None
+    num_envs: int
+    steps_per_batch: int
+    warmup_frames: int
+    updates_per_frame: float
+    buffer_size: int
+    batch_size: int
+    hidden: list[int]
+    critics: int
+    window: int | None
+    lr: float
+    lr_end: float
+    tau: float
+    actor_average: float
+    max_grad_norm: float
+    reward_scale: float
+    evaluate_every: int
+    checkpoint_every: int
+    log_every: int
+    keep: int
+    watch_from: int
+    alerts: Any
+    webhook: str | None
+    threads: int
+    matmul_precision: str
+
+    def __post_init__(self) -> None:
+        for name in (
+            "total_frames", "num_envs", "steps_per_batch", "buffer_size", "batch_size",
+            "critics", "evaluate_every", "checkpoint_every", "log_every", "keep", "threads",
+        ):  # fmt: skip
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 1:
+                raise SystemExit(f"{name} must be a whole number of at least 1, got {value!r}")
+        for name in ("warmup_frames", "updates_per_frame", "watch_from"):
+            if not getattr(self, name) >= 0:
+                raise SystemExit(f"{name} must be at least 0, got {getattr(self, name)}")
+        for name in ("lr", "max_grad_norm", "reward_scale"):
+            if not getattr(self, name) > 0:
+                raise SystemExit(f"{name} must be above 0, got {getattr(self, name)}")
+        for name in ("tau", "actor_average"):
+            if not 0 < getattr(self, name) <= 1:
+                raise SystemExit(f"{name} must be above 0 and at most 1, got {getattr(self, name)}")
+        if self.stop_at is not None and not 0 < self.stop_at <= self.total_frames:
+            raise SystemExit(
+                f"stop_at must lie between 1 and total_frames={self.total_frames}, got"
+                f" {self.stop_at}"
+            )
+        if self.matmul_precision not in ("highest", "high", "medium"):
+            raise SystemExit(
+                f"matmul_precision is highest, high or medium, got {self.matmul_precision!r}"
+            )
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any]) -> Run:
+        """From a recipe's settings."""
+        return cls(**{field.name: settings[field.name] for field in fields(cls)})
+
+    def alerts_to(self, folder: Path, writer: SummaryWriter) -> Alerts:
+        """The rules, and the channels they are told on."""
+        rules = DEFAULTS if self.alerts == "default" else rules_from(self.alerts)
+        told = [log_channel(), file_channel(folder / "alerts.jsonl"), tensorboard_channel(writer)]
+        if self.webhook is not None:
+            told.append(webhook_channel(self.webhook))
+        return Alerts(rules, channels=told)
+
+
+def linear(start: float, end: float, progress: float) -> float:
+    """From start to end as ``progress`` goes from 0 to 1."""
+    return start + (end - start) * min(max(progress, 0.0), 1.0)
+
+
+def due(frames: int, every: int, batch: int) -> bool:
+    """Whether the last ``batch`` frames passed a multiple of ``every``."""
+    return frames // every > (frames - batch) // every
+
+
+def broken(values: Mapping[str, Tensor]) -> list[str]:
+    """Names of those that hold a number that is not finite."""
+    return [name for name, value in values.items() if not bool(value.isfinite().all())]
+
+
+def start(config: DictConfig) -> tuple[dict[str, Any], Path, bool]:
+    """Settings, the run's folder, and whether it is gone on with.
+
+    A run that is gone on with keeps its settings, all but those in ``MAY_CHANGE``.
+    """
+    settings = _plain(config)
+    folder = Path(HydraConfig.get().runtime.output_dir)
+    if settings["resume"] is None:
+        OmegaConf.save(config, folder / SAVED, resolve=True)
+        return settings, folder, False
+    changed = [each.lstrip("+~").split("=")[0] for each in HydraConfig.get().overrides.task]
+    refused = [name for name in changed if name not in MAY_CHANGE]
+    if refused:
+        raise SystemExit(
+            f"{refused[0]} cannot change in a run that is gone on with; only"
+            f" {', '.join(MAY_CHANGE[1:])} can. Start a new run for other settings"
+        )
+    saved = load_settings(folder)
+    saved |= {"resume": settings["resume"], "stop_at": settings["stop_at"]}
+    if "total_frames" in changed:
+        saved["total_frames"] = settings["total_frames"]
+    return saved, folder, True
+
+
+def load_settings(folder: Path) -> dict[str, Any]:
+    """Settings that an earlier run left in its folder."""
+    path = folder / SAVED
+    if not path.exists():
+        raise SystemExit(f"{folder} is not a run's folder: it has no {SAVED}")
+    loaded = OmegaConf.load(path)
+    assert isinstance(loaded, DictConfig)
+    return _plain(loaded)
+
+
+def _plain(config: DictConfig) -> dict[str, Any]:
+    settings = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+    assert isinstance(settings, dict)
+    return {str(name): value for name, value in settings.items()}
+
+
+def versions() -> dict[str, str]:
+    """Of what a run's bits depend on."""
+    packages = ("trading-torchrl", "torch", "torchrl", "tensordict", "gymnasium")
+    return {"python": platform.python_version(), **{name: version(name) for name in packages}}
+
+
+def set_machine(threads: int, precision: str, seed: int) -> float:
+    """Threads, precision of products, seed; returns the products' largest relative error.
+
+    Anything but ``highest`` may round products, on some processors and not on others.
+    """
+    torchrl_logger.setLevel("WARNING")
+    torch.set_num_threads(threads)
+    torch.set_float32_matmul_precision(precision)
+    generator = torch.Generator().manual_seed(0)
+    a, b = (torch.randn(256, 256, generator=generator) for _ in range(2))
+    exact = a.double() @ b.double()
+    torch.manual_seed(seed)
+    return float((a @ b - exact).abs().max() / exact.abs().max())

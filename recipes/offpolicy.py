@@ -1,0 +1,250 @@
+"""Off-policy training with SAC: collect, replay, learn, watch, evaluate, save.
+
+    python recipes/offpolicy.py                              # the synthetic market, a minute
+    python recipes/offpolicy.py env=garleanu_pedersen        # merton, ou_spread, planted_leak...
+    python recipes/offpolicy.py market=csv market.path=prices/ env=long_only
+    python recipes/offpolicy.py resume=outputs/offpolicy/... # exactly where it stopped; see --help
+
+Ctrl-C saves and stops. The run's folder holds its settings, checkpoints, TensorBoard events,
+alerts, metrics.json and report.html.
+"""
+
+import sys
+import time
+from copy import deepcopy
+from typing import Any
+
+import hydra
+import torch
+from launch import Run, broken, due, linear, set_machine, start, versions
+from omegaconf import DictConfig
+from tasks import make_task
+from torch.nn.utils import clip_grad_norm_, get_total_norm
+from torch.utils.tensorboard import SummaryWriter
+from torchrl.collectors import Collector
+from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
+from tqdm import tqdm
+
+from trading_torchrl.checkpoint import Checkpoints
+from trading_torchrl.evaluation import write_json
+from trading_torchrl.modules import follow_slowly, make_actor, make_critics
+from trading_torchrl.monitoring import ActionWatch
+from trading_torchrl.objectives import SACLoss
+from trading_torchrl.resume import (
+    StopRequest,
+    collector_state,
+    parameters_sha256,
+    replay_state,
+    restore_collector,
+    restore_replay,
+)
+
+
+@hydra.main(version_base="1.3", config_path="conf", config_name="offpolicy")
+def main(config: DictConfig) -> None:
+    """Trains, and reports."""
+    # Settings, and what is trained on.
+    settings, folder, resumed = start(config)
+    run = Run.of(settings)
+    rounding = set_machine(run.threads, run.matmul_precision, run.seed)
+    task = make_task(settings["market"], settings["env"], run.num_envs, run.window, run.seed)
+
+    # The agent: an actor, an ensemble of critics, and a slow copy of the actor to evaluate.
+    actor = make_actor(task.inputs, task.actions, run.hidden, task.in_keys)
+    critics = make_critics(task.inputs, task.actions, run.hidden, task.in_keys, members=run.critics)
+    loss = SACLoss(actor, critics, **settings["loss"])
+    averaged = deepcopy(actor).requires_grad_(False)
+    trained = [each for each in loss.parameters() if each.requires_grad]
+    optimizer = torch.optim.Adam(trained, lr=run.lr, fused=True)
+
+    # Where experience comes from, and where it is kept.
+    batch_frames = run.num_envs * run.steps_per_batch
+    collector = Collector(
+        task.env,
+        actor,
+        frames_per_batch=batch_frames,
+        total_frames=-1,
+        init_random_frames=run.warmup_frames,
+        trust_policy=True,
+        track_traj_ids=False,
+        auto_register_policy_transforms=False,
+    )
+    batches = iter(collector)
+    replay = TensorDictReplayBuffer(
+        storage=LazyTensorStorage(run.buffer_size),
+        batch_size=run.batch_size,
+        transform=task.replay_transform(),
+    )
+
+    # What watches it, and what is kept of it.
+    writer = SummaryWriter(str(folder))
+    watch = ActionWatch(task.kind)
+    alerts = run.alerts_to(folder, writer)
+    checkpoints = Checkpoints(folder / "checkpoints", run.keep)
+    count: dict[str, Any] = {"frames": 0, "updates": 0, "owed": 0.0, "best": float("-inf")}
+    evaluations: list[dict[str, float]] = []
+
+    def state() -> dict[str, Any]:
+        return {
+            "loss": loss.state_dict(),
+            "averaged": averaged.state_dict(),
+            "optimizer": optimizer.state_dict(),
+            "collector": collector_state(collector),
+            "replay": replay_state(replay),
+            "watch": watch.state_dict(),
+            "alerts": alerts.state_dict(),
+            "random": torch.get_rng_state(),
+            "count": dict(count),
+            "evaluations": list(evaluations),
+        }
+
+    def restore(saved: dict[str, Any]) -> None:
+        for name, part in (("loss", loss), ("averaged", averaged), ("optimizer", optimizer)):
+            part.load_state_dict(saved[name])
+        restore_collector(collector, saved["collector"])
+        restore_replay(replay, saved["replay"])
+        watch.load_state_dict(saved["watch"])
+        alerts.load_state_dict(saved["alerts"])
+        torch.set_rng_state(saved["random"])
+        count.update(saved["count"])
+        evaluations[:] = saved["evaluations"]
+
+    if resumed:
+        restore(checkpoints.newest()[1])
+    else:
+        checkpoints.save(0, state())
+    began, first = time.perf_counter(), dict(count)
+    last = run.stop_at or run.total_frames
+    stopped = ""
+    bar = tqdm(total=last, initial=count["frames"], unit="frame", desc=task.name, smoothing=0.05)
+
+    try:
+        with StopRequest() as request:
+            while count["frames"] < last and not stopped:
+                # Collect.
+                batch = next(batches)
+                count["frames"] += batch_frames
+                frames = count["frames"]
+                bar.update(batch_frames)
+                wrong = broken({"reward": batch["next", "reward"]})
+                watch.see(*task.watched(batch))
+                replay.extend(batch.select(*task.stored).reshape(-1))
+
+                # Learn.
+                rate = linear(run.lr, run.lr_end, frames / run.total_frames)
+                for group in optimizer.param_groups:
+                    group["lr"] = rate
+                if frames > run.warmup_frames:
+                    count["owed"] += batch_frames * run.updates_per_frame
+                while count["owed"] >= 1 and not wrong:
+                    sample = replay.sample()
+                    sample["next", "reward"] = run.reward_scale * sample["next", "reward"]
+                    losses = loss(sample)
+                    optimizer.zero_grad()
+                    (losses["loss_actor"] + losses["loss_qvalue"] + losses["loss_alpha"]).backward()
+                    norm = clip_grad_norm_(trained, run.max_grad_norm)
+                    wrong = broken({**losses, "gradient norm": norm})
+                    if wrong:
+                        break
+                    optimizer.step()
+                    loss.update_targets(run.tau)
+                    follow_slowly(averaged, actor, run.actor_average)
+                    count["updates"] += 1
+                    count["owed"] -= 1
+                wrong = wrong or broken({"parameters": get_total_norm(trained)})
+
+                # Watch.
+                figures: dict[str, float] = {}
+                if wrong:
+                    figures[f"train/{wrong[0]}"] = float("nan")
+                elif count["updates"] and due(frames, run.log_every, batch_frames):
+                    losses = losses.detach()
+                    figures = {
+                        "train/actor_loss": float(losses["loss_actor"]),
+                        "train/critic_loss": float(losses["loss_qvalue"]),
+                        "train/ent_coef": float(losses["alpha"]),
+                        "train/entropy": float(losses["entropy"]),
+                        "train/q": float(losses["q"]),
+                        "train/td_error": float(losses["td_error"]),
+                        "train/grad_norm": float(norm),
+                        "train/learning_rate": rate,
+                        "train/reward": float(batch["next", "reward"].mean()),
+                        **{f"train/{name}": value for name, value in watch.figures().items()},
+                    }
+                    writer.add_histogram("actions/continuous_distribution", batch["action"], frames)
+
+                # Evaluate.
+                judged: dict[str, float] = {}
+                if not wrong and due(frames, run.evaluate_every, batch_frames):
+                    with torch.random.fork_rng(devices=[]):
+                        torch.manual_seed(run.seed)
+                        judged = task.evaluate(averaged)
+                    evaluations.append({"frames": float(frames), **judged})
+                    figures |= {f"eval/{name}": value for name, value in judged.items()}
+                    bar.set_postfix({task.score: f"{judged[task.score]:.3g}"})
+
+                for name, value in figures.items():
+                    writer.add_scalar(name, value, frames)
+                told = wrong or frames >= run.watch_from  # an untrained policy may look collapsed
+                verdict = alerts.check(figures, frames) if figures and told else None
+                if verdict is not None and verdict.then == "stop":
+                    stopped = next(a.message for a in verdict.alerts if a.then == "stop")
+                if wrong:
+                    good, saved = checkpoints.newest()
+                    where = f"{' and '.join(wrong)} not finite at update {count['updates']}"
+                    tqdm.write(f"{where}, {frames:,} frames; the last good checkpoint is {good}")
+                    if not stopped:
+                        restore(saved)
+                        torch.manual_seed(run.seed + frames)  # other draws, or it happens again
+                        bar.n = count["frames"]
+                    continue
+
+                # Save.
+                stopped = stopped or request.asked
+                better = judged.get(task.score, float("-inf")) > count["best"]
+                count["best"] = judged[task.score] if better else count["best"]
+                late = stopped or frames >= last
+                if better or late or due(frames, run.checkpoint_every, batch_frames):
+                    checkpoints.save(frames, state())
+                if better:
+                    checkpoints.save_best(frames)
+    finally:
+        bar.close()
+        collector.shutdown()
+        writer.close()
+
+    # Report.
+    seconds = time.perf_counter() - began
+    final = evaluations[-1] if evaluations else {}
+    if count["frames"] >= run.total_frames:
+        torch.manual_seed(run.seed)
+        facts = {"seed": str(run.seed), "frames": f"{count['frames']:,}", "algorithm": "SAC"}
+        split = settings["market"].get("report_split", "test")
+        final = task.report(averaged, split, folder, facts, evaluations)
+    metrics = {
+        "figures": final,
+        "evaluations": evaluations,
+        "seed": run.seed,
+        "frames": count["frames"],
+        "updates": count["updates"],
+        "stopped": stopped,
+        "parameters_sha256": parameters_sha256(loss, averaged),
+        "runtime": {
+            "seconds": seconds,
+            "frames_per_second": (count["frames"] - first["frames"]) / seconds,
+            "updates_per_second": (count["updates"] - first["updates"]) / seconds,
+            "product_rounding": rounding,
+            "threads": run.threads,
+            "versions": versions(),
+        },
+    }
+    write_json(folder / "metrics.json", metrics)
+    shown = "  ".join(f"{name} {value:.4g}" for name, value in final.items() if "/" not in name)
+    sys.stdout.write(f"\n{shown}\n\n{folder}: metrics.json, report.html, checkpoints\n")
+    if stopped:
+        sys.stdout.write(f"stopped: {stopped}; go on with resume={folder}\n")
+        sys.exit(0 if stopped.startswith("SIG") else 1)
+
+
+if __name__ == "__main__":
+    main()

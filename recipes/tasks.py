@@ -1,0 +1,376 @@
+"""What an agent is trained on, from settings: trading, problems with known answers, Gymnasium.
+
+A task has an environment to train in, says what its networks see, and judges policies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import gymnasium
+import numpy as np
+import torch
+from tensordict import TensorDictBase
+from torch import Tensor
+from torchrl.envs import EnvBase, GymWrapper, Transform, TransformedEnv
+from torchrl.envs.utils import ExplorationType, set_exploration_type
+
+from trading_torchrl.data import (
+    WARMUP,
+    Knobs,
+    Market,
+    Scaler,
+    load_csv,
+    split,
+    synthetic_market,
+    with_features,
+)
+from trading_torchrl.envs import MarketWindow, OraclePolicy, TradingEnv, reference
+from trading_torchrl.envs.reference import optimum_share
+from trading_torchrl.evaluation import (
+    Account,
+    ConstantPolicy,
+    RandomPolicy,
+    follow,
+    judge,
+    whole_split,
+    write_report,
+)
+from trading_torchrl.replay import StoredByIndex
+
+Policy = Callable[[TensorDictBase], TensorDictBase]
+Figures = dict[str, float]
+PROBLEMS = ("GarleanuPedersen", "Merton", "OUSpread", "PlantedLeak", "Martingale")
+
+
+class Task(Protocol):
+    """What the recipes ask of a task."""
+
+    name: str
+    env: EnvBase
+    """trained in, ``[N]``"""
+    kind: str
+    """how actions are named, see ``monitoring.names_of``"""
+    in_keys: tuple[str, ...]
+    inputs: int
+    """width of what the networks see"""
+    actions: int
+    score: str
+    """name of the figure that decides which policy is best; more is better"""
+
+    stored: tuple[Any, ...]
+    """keys that go into the replay buffer"""
+
+    def watched(self, batch: TensorDictBase) -> tuple[Tensor, Tensor | None, Tensor]:
+        """Actions ``[N, T, A]``, values traded if there are, and ends, of a collector's batch."""
+
+    def replay_transform(self) -> Transform | None:
+        """What rows go through on their way into the replay buffer and out of it."""
+
+    def evaluate(self, policy: Policy) -> Figures:
+        """Figures of a policy while it is trained."""
+
+    def report(
+        self, policy: Policy, split: str, folder: Path, facts: Mapping[str, str], log: list[Figures]
+    ) -> Figures:
+        """Final figures of a policy, and a page to look at in the folder."""
+
+
+EPISODES = ("episode_bars", "random_start", "random_symbols")
+"""Settings of training alone: policies are judged over a whole split."""
+
+ROW = ("observation", "action", ("next", "observation"), ("next", "reward"), ("next", "terminated"))
+
+
+class Parts(NamedTuple):
+    """A market's splits; knobs where it is synthetic, so that its oracles are known."""
+
+    train: Market
+    validation: Market
+    test: Market
+    knobs: Knobs | None
+
+
+def parts_of(market: Mapping[str, Any]) -> Parts:
+    """Loads or draws what ``conf/market`` describes."""
+    if market["source"] == "synthetic":
+        knobs = Knobs(**market["knobs"])
+        train, validation, test = (
+            synthetic_market(part["paths"], part["bars"] + WARMUP, part["seed"], knobs)
+            for part in (market[name] for name in ("train", "validation", "test"))
+        )
+        return Parts(train, validation, test, knobs)
+    if market["source"] != "csv":
+        raise ValueError(f"market.source is synthetic or csv, got {market['source']!r}")
+    names = ("train", "validation", "meta", "test", "purge", "embargo")
+    loaded = with_features(load_csv(market["path"]))
+    cut = split(loaded, **{name: market[name] for name in names})
+    return Parts(cut.train, cut.validation, cut.test, None)
+
+
+class Trading:
+    """An agent on a market; judged with one account a symbol over a whole split."""
+
+    name = "trading"
+    score = "sharpe_ratio_mean"
+    stored: tuple[Any, ...] = (*ROW, "market", ("next", "market"))
+
+    def __init__(
+        self,
+        market: Mapping[str, Any],
+        env: Mapping[str, Any],
+        num_envs: int,
+        window: int | None,
+        seed: int,
+    ) -> None:
+        self.parts = parts_of(market)
+        self.scaler = Scaler.fit(self.parts.train)
+        self.judged = {name: value for name, value in env.items() if name not in EPISODES}
+        self.seen: dict[str, Any] = {"window": window, "scaler": self.scaler}
+        emit = ("equity", "share", "value", "index")
+        base = TradingEnv(self.parts.train, num_envs, emit=emit, seed=seed, **self.seen, **env)
+        self.base = base
+        self.env = self._windowed(base)
+        self.kind: str = base.rules.actions
+        self.in_keys: tuple[str, ...] = (
+            ("observation",) if window is None else ("observation", "window")
+        )
+        features = 0 if window is None else window * base.table.shape[-1] * base.rules.assets
+        self.inputs = len(base.observation_names) + features
+        self.actions = base.rules.assets
+
+    def _windowed(self, env: TradingEnv) -> EnvBase:
+        return env if env.window is None else TransformedEnv(env, MarketWindow.of(env))
+
+    def watched(self, batch: TensorDictBase) -> tuple[Tensor, Tensor | None, Tensor]:
+        """Actions, fills, ends."""
+        return batch["action"], batch["next", "trade", "value"], batch["next", "done"]
+
+    def replay_transform(self) -> StoredByIndex:
+        """Rows are stored by their place in the market."""
+        return StoredByIndex.of(self.base)
+
+    @cached_property
+    def _validation(self) -> TradingEnv:
+        return whole_split(self.parts.validation, **self.seen, **self.judged)
+
+    def evaluate(self, policy: Policy) -> Figures:
+        """Deterministic over the whole validation split, and Sharpe of the stochastic policy."""
+        env, years = self._validation, self.parts.validation.bars_per_year
+        run = partial(follow, self._windowed(env), policy)
+        figures = judge(run(), years, self.kind)
+        exploring = judge(run(exploration=ExplorationType.RANDOM), years, self.kind)
+        figures["stochastic_sharpe"] = exploring["sharpe_ratio_mean"]
+        return figures
+
+    def report(
+        self, policy: Policy, split: str, folder: Path, facts: Mapping[str, str], log: list[Figures]
+    ) -> Figures:
+        """The policy beside those that need no learning, and on a martingale."""
+        market = getattr(self.parts, split)
+        accounts = self._followed(market, self.parts.knobs, policy, progress=split)
+        years = market.bars_per_year
+        rows = {name: judge(account, years, self.kind) for name, account in accounts.items()}
+        control = None
+        if self.parts.knobs is not None:
+            nothing = Knobs(predictability=0.0)
+            paths, bars = len(market.symbols), len(market)
+            still = synthetic_market(paths, bars, 30_000, nothing)
+            traded = self._followed(still, nothing, policy, oracles=False, progress="martingale")
+            control = {name: judge(each, years, self.kind) for name, each in traded.items()}
+        base = self.base.rules
+        facts = {
+            **facts,
+            "split": f"{split}: {len(market.symbols)} symbols, {len(market):,} bars each",
+            "costs": f"{1e4 * base.cost:g} bps of the traded value",
+            "fills": "at the next open" if base.fill == "next_open" else "at the close",
+        }
+        write_report(
+            folder / "report.html", "Trading agent", facts=facts, rows=rows, accounts=accounts,
+            training=log, bars_per_year=years, kind=self.kind, control=control,
+        )  # fmt: skip
+        final = dict(rows["agent"])
+        best = rows.get("oracle_full")
+        if best is not None:
+            final["sharpe_share"] = final["sharpe_ratio_mean"] / best["sharpe_ratio_mean"]
+            final["growth_share"] = final["growth"] / best["growth"]
+        for name in ("buy_and_hold", "random", "oracle_full"):
+            for figure in ("sharpe_ratio_mean", "growth"):
+                if name in rows:
+                    final[f"{name}/{figure}"] = rows[name][figure]
+        if control is not None:
+            for figure in ("growth", "growth_error", "gross_profit", "gross_profit_error"):
+                final[f"martingale/{figure}"] = control["agent"][figure]
+        return final
+
+    def _followed(
+        self,
+        market: Market,
+        knobs: Knobs | None,
+        policy: Policy,
+        *,
+        oracles: bool = True,
+        progress: str,
+    ) -> dict[str, Account]:
+        """What became of every policy on this market."""
+        env = whole_split(market, **self.seen, **self.judged)
+        seen = self._windowed(env)
+        runs: dict[str, Account] = {"agent": follow(seen, policy, progress=progress)}
+        runs["agent, exploring"] = follow(
+            seen, policy, progress=progress, exploration=ExplorationType.RANDOM
+        )
+        others: dict[str, Policy] = {
+            "buy_and_hold": ConstantPolicy(env, 1.0),
+            "random": RandomPolicy(env),
+        }
+        if knobs is not None and oracles and self.kind == "target":
+            band: dict[str, Any] = {
+                "cap": self.base.rules.cap,
+                "short": self.base.rules.short,
+                "risk_aversion": self.base.rules.risk_aversion,
+            }
+            for knowledge in ("full", "filtered", "signal"):
+                others[f"oracle_{knowledge}"] = OraclePolicy(market, knobs, knowledge, **band)
+        return runs | {name: follow(env, each, progress=name) for name, each in others.items()}
+
+
+class Reference:
+    """A problem with a known answer; judged by the share of the optimum, on common noise."""
+
+    score = "optimum_share"
+    kind = "target"
+    in_keys: tuple[str, ...] = ("observation",)
+    stored: tuple[Any, ...] = ROW
+
+    def __init__(self, env: Mapping[str, Any], num_envs: int, seed: int) -> None:
+        settings = dict(env)
+        name = settings.pop("problem")
+        if name not in PROBLEMS:
+            raise ValueError(f"env.problem is one of {', '.join(PROBLEMS)}; got {name!r}")
+        self.name = name
+        self.env = getattr(reference, name)(num_envs, seed=seed, **settings)
+        self.inputs = self.env.observation_spec["observation"].shape[-1]
+        self.actions = 1
+
+    def watched(self, batch: TensorDictBase) -> tuple[Tensor, Tensor | None, Tensor]:
+        """Actions and ends."""
+        return batch["action"], None, batch["next", "done"]
+
+    def replay_transform(self) -> None:
+        """Rows are stored as they are."""
+
+    def evaluate(self, policy: Policy, episodes: int = 64, seed: int = 1_000_000) -> Figures:
+        """The share of the optimum; where that is 0, as in a martingale, the score."""
+        found = optimum_share(policy, self.env, episodes=episodes, seed=seed)
+        return {"optimum_share": found.share, "optimum_share_error": found.error,
+                "score": found.score}  # fmt: skip
+
+    def report(
+        self, policy: Policy, split: str, folder: Path, facts: Mapping[str, str], log: list[Figures]
+    ) -> Figures:
+        """The share of the optimum on fresh noise."""
+        seed = {"validation": 1_000_000, "test": 2_000_000}[split]
+        final = self.evaluate(policy, 256, seed)
+        title = f"{self.name}: share of the optimum"
+        facts = {**facts, "split": f"{split}: 256 episodes from seed {seed:,}"}
+        write_report(
+            folder / "report.html", title, facts=facts, rows={"agent": final}, accounts=None,
+            training=log,
+        )  # fmt: skip
+        return final
+
+
+class SavedGym(GymWrapper):
+    """A Gymnasium environment of classic control that can be gone on with in mid-episode."""
+
+    def _counter(self) -> Any:
+        env = self._env
+        while not hasattr(env, "_elapsed_steps"):
+            env = env.env
+        return env
+
+    def get_extra_state(self) -> dict[str, Any]:
+        """Where it stands, and its generator."""
+        inner = self._env.unwrapped
+        state = [float(value) for value in inner.state]
+        steps, draws = self._counter()._elapsed_steps, inner.np_random.bit_generator.state
+        return {"state": state, "steps": steps, "random": draws}
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        """Goes on where :meth:`get_extra_state` left off."""
+        inner = self._env.unwrapped
+        inner.state = np.array(state["state"])
+        inner.np_random.bit_generator.state = state["random"]
+        self._counter()._elapsed_steps = state["steps"]
+
+
+class Gym:
+    """A Gymnasium environment with continuous actions; judged by its mean return."""
+
+    score = "return"
+    kind = "target"
+    in_keys: tuple[str, ...] = ("observation",)
+    stored: tuple[Any, ...] = ROW
+
+    def __init__(self, env: Mapping[str, Any], num_envs: int, seed: int) -> None:
+        self.name = env["gym"]
+        if num_envs != 1:
+            raise ValueError(f"env={self.name} is one environment: num_envs=1, got {num_envs}")
+        self.env = self._make(seed)
+        self.inputs = self.env.observation_spec["observation"].shape[-1]
+        self.actions = self.env.action_spec.shape[-1]
+
+    def _make(self, seed: int) -> EnvBase:
+        env = gymnasium.wrappers.RescaleAction(
+            gymnasium.make(self.name), np.float32(-1), np.float32(1)
+        )
+        wrapped = SavedGym(env)
+        wrapped.set_seed(seed)
+        return wrapped
+
+    def watched(self, batch: TensorDictBase) -> tuple[Tensor, Tensor | None, Tensor]:
+        """Actions and ends, of one account."""
+        return batch["action"][None], None, batch["next", "done"][None]
+
+    def replay_transform(self) -> None:
+        """Rows are stored as they are."""
+
+    def evaluate(self, policy: Policy, episodes: int = 10, seed: int = 1_000_000) -> Figures:
+        """Mean return of whole episodes."""
+        env = self._make(seed)
+        with torch.no_grad(), set_exploration_type(ExplorationType.DETERMINISTIC):
+            runs = [env.rollout(100_000, policy)["next", "reward"].sum() for _ in range(episodes)]
+        env.close()
+        returns = torch.stack(runs)
+        return {"return": float(returns.mean()), "return_std": float(returns.std())}
+
+    def report(
+        self, policy: Policy, split: str, folder: Path, facts: Mapping[str, str], log: list[Figures]
+    ) -> Figures:
+        """The mean return of fresh episodes."""
+        seed = {"validation": 1_000_000, "test": 2_000_000}[split]
+        final = self.evaluate(policy, 100, seed)
+        facts = {**facts, "split": f"{split}: 100 episodes from seed {seed:,}"}
+        write_report(
+            folder / "report.html", self.name, facts=facts, rows={"agent": final}, accounts=None,
+            training=log,
+        )  # fmt: skip
+        return final
+
+
+def make_task(
+    market: Mapping[str, Any],
+    env: Mapping[str, Any],
+    num_envs: int,
+    window: int | None = None,
+    seed: int = 0,
+) -> Task:
+    """The task that ``conf/market`` and ``conf/env`` describe."""
+    if "problem" in env or "gym" in env:
+        if window is not None:
+            raise ValueError(f"only trading has windows of bars: window=null, got {window}")
+        return (Reference if "problem" in env else Gym)(env, num_envs, seed)
+    return Trading(market, env, num_envs, window, seed)

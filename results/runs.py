@@ -1,0 +1,62 @@
+"""Runs of a recipe over settings and seeds, two at a time; a run that is there is not repeated."""
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from rows import sources
+from tqdm import tqdm
+
+ROOT = Path(__file__).resolve().parent.parent
+RUNS = Path(__file__).resolve().parent / ".cache" / "runs"
+SEEDS = range(5)
+
+
+def train_all(
+    settings: Mapping[str, Sequence[str]], seeds: Sequence[int] = SEEDS, recipe: str = "offpolicy"
+) -> dict[str, list[dict[str, Any]]]:
+    """Trains with each list of overrides and each seed; their metrics by name, in seed order.
+
+    Every run has one thread, so what it learns does not depend on how many run beside it.
+    """
+    wanted = [(name, seed) for name in settings for seed in seeds]
+    workers = max(1, (os.cpu_count() or 2))
+    found: dict[tuple[str, int], dict[str, Any]] = {}
+    with ThreadPoolExecutor(workers) as pool:
+        runs = {
+            each: pool.submit(train, [*settings[each[0]], f"seed={each[1]}"], recipe)
+            for each in wanted
+        }
+        for each in tqdm(wanted, desc="runs"):
+            found[each] = runs[each].result()
+    return {name: [found[name, seed] for seed in seeds] for name in settings}
+
+
+def train(overrides: Sequence[str], recipe: str = "offpolicy") -> dict[str, Any]:
+    """Metrics of one run, with its folder under `folder`; an interrupted run is gone on with."""
+    digest = hashlib.sha256(json.dumps([recipe, *overrides]).encode() + sources()).hexdigest()
+    folder = RUNS / digest[:24]
+    metrics = folder / "metrics.json"
+    if not metrics.exists():
+        started = list(folder.glob("checkpoints/frames_*.pt"))
+        if not started:
+            shutil.rmtree(folder, ignore_errors=True)
+        given = [f"resume={folder}"] if started else [f"hydra.run.dir={folder}", *overrides]
+        command = [sys.executable, str(ROOT / "recipes" / f"{recipe}.py"), *given]
+        if not started:
+            command.append("threads=1")
+        environment = os.environ | {"OMP_NUM_THREADS": "1"}
+        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment)
+        if not metrics.exists():
+            raise SystemExit(f"{' '.join(command)} failed:\n{done.stderr[-2000:]}")
+    found = json.loads(metrics.read_text())
+    if found["stopped"]:
+        print(f"{' '.join(overrides)} stopped early: {found['stopped']}", file=sys.stderr)
+    return found | {"folder": str(folder)}

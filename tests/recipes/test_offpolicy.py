@@ -1,0 +1,249 @@
+"""Off-policy training through its real command lines, shrunken."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+ROOT = Path(__file__).resolve().parents[2]
+
+TINY = ["hidden=[16]", "threads=1", "batch_size=32", "alerts=[]"]
+REFERENCE = [
+    *TINY, "env=garleanu_pedersen", "num_envs=8", "updates_per_frame=0.125", "warmup_frames=64",
+    "total_frames=1_280", "evaluate_every=640", "checkpoint_every=320", "log_every=160",
+]  # fmt: skip
+MARKET = [
+    *TINY, "num_envs=8", "updates_per_frame=0.125", "warmup_frames=64", "total_frames=640",
+    "evaluate_every=320", "checkpoint_every=320", "log_every=160", "+env.compiled=false",
+    "+env.episode_bars=100",
+    "market.train.paths=4", "market.train.bars=300", "market.validation.paths=2",
+    "market.validation.bars=60", "market.test.paths=3", "market.test.bars=80",
+]  # fmt: skip
+
+
+def command(name, folder, *overrides):
+    given = [] if folder is None else [f"hydra.run.dir={folder}"]
+    return [sys.executable, str(ROOT / "recipes" / f"{name}.py"), *given, *overrides]
+
+
+def run(folder, *overrides, name="offpolicy"):
+    return subprocess.run(
+        command(name, folder, *overrides), capture_output=True, text=True, cwd=folder or ROOT
+    )
+
+
+def trained(folder, *overrides):
+    folder.mkdir(exist_ok=True)
+    done = run(folder, *overrides)
+    assert done.returncode == 0, done.stderr
+    return metrics_of(folder)
+
+
+def metrics_of(folder):
+    return json.loads((folder / "metrics.json").read_text())
+
+
+def same(first, second):
+    """All but what comparisons leave out."""
+    return all(first[key] == second[key] for key in first if key not in ("runtime", "stopped"))
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory):
+    """A run on a reference problem from beginning to end."""
+    folder = tmp_path_factory.mktemp("straight")
+    return folder, trained(folder, *REFERENCE)
+
+
+def test_a_run_leaves_all_it_promises(straight):
+    folder, metrics = straight
+    assert metrics["frames"] == 1_280
+    assert metrics["updates"] == 152  # one for each 8 frames after the warm-up
+    assert [each["frames"] for each in metrics["evaluations"]] == [640, 1_280]
+    assert {"optimum_share", "score"} <= metrics["figures"].keys()
+    assert len(metrics["parameters_sha256"]) == 64
+    assert {"seconds", "frames_per_second", "updates_per_second", "versions"} <= metrics[
+        "runtime"
+    ].keys()
+    assert "share of the optimum" in (folder / "report.html").read_text()
+    names = [path.name for path in sorted((folder / "checkpoints").iterdir())]
+    assert names == ["best.pt", *(f"frames_{n:012d}.pt" for n in (640, 960, 1_280))]
+    events = EventAccumulator(str(folder)).Reload().Tags()
+    assert {
+        "train/actor_loss", "train/critic_loss", "train/ent_coef", "train/grad_norm",
+        "train/action_entropy_continuous", "train/action_coverage_histogram", "eval/optimum_share",
+    } <= set(events["scalars"])  # fmt: skip
+    assert "actions/continuous_distribution" in events["histograms"]
+
+
+def test_one_seed_is_one_result_and_another_seed_another(straight, tmp_path):
+    _, first = straight
+    assert same(first, trained(tmp_path / "again", *REFERENCE))
+    other = trained(tmp_path / "other", *REFERENCE, "seed=1")
+    assert other["parameters_sha256"] != first["parameters_sha256"]
+
+
+def stopped_and_resumed(folder, overrides, stop_at):
+    first = trained(folder, *overrides, f"stop_at={stop_at}")
+    assert first["frames"] == stop_at
+    done = run(None, f"resume={folder}", "stop_at=null")
+    assert done.returncode == 0, done.stderr
+    return metrics_of(folder)
+
+
+def test_stopping_and_going_on_changes_nothing(straight, tmp_path):
+    _, whole = straight
+    # 560 is no multiple of anything, and in the middle of an episode of 200 steps.
+    assert same(whole, stopped_and_resumed(tmp_path / "halves", REFERENCE, 560))
+
+
+@pytest.mark.parametrize("window", ["null", "8"])
+def test_a_market_run_goes_on_too(tmp_path, window):
+    overrides = [*MARKET, f"window={window}"]
+    whole = trained(tmp_path / "whole", *overrides)
+    assert same(whole, stopped_and_resumed(tmp_path / "halves", overrides, 360))
+    figures = whole["figures"]
+    assert {"sharpe_share", "growth_share", "martingale/growth", "random/growth"} <= figures.keys()
+    report = (tmp_path / "whole" / "report.html").read_text()
+    for said in ("3 bps", "next open", "oracle_full", "buy_and_hold", "Control"):
+        assert said in report, said
+
+
+def test_only_the_length_may_change_when_going_on(straight):
+    folder, _ = straight
+    refused = run(None, f"resume={folder}", "lr=1e-2")
+    assert refused.returncode != 0
+    assert "lr cannot change" in refused.stderr
+    assert "no config.yaml" in run(None, f"resume={folder.parent}/nothing").stderr
+
+
+def test_a_longer_run_goes_on_from_a_finished_one(tmp_path):
+    trained(tmp_path, *REFERENCE)
+    done = run(None, f"resume={tmp_path}", "total_frames=1_600")
+    assert done.returncode == 0, done.stderr
+    assert metrics_of(tmp_path)["frames"] == 1_600
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_saves_and_stops(straight, tmp_path, number):
+    _, whole = straight
+    process = subprocess.Popen(
+        command("offpolicy", tmp_path, *REFERENCE, "total_frames=1_280"),
+        stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    until = time.monotonic() + 60
+    while not list(tmp_path.glob("checkpoints/frames_*[1-9]0.pt")) and time.monotonic() < until:
+        time.sleep(0.01)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    if metrics_of(tmp_path)["frames"] < 1_280:
+        assert f"stopped: {number.name}" in out
+        assert run(None, f"resume={tmp_path}").returncode == 0
+    assert same(whole, metrics_of(tmp_path))
+
+
+def test_prices_from_files(tmp_path):
+    prices = tmp_path / "prices"
+    prices.mkdir()
+    generator = np.random.default_rng(0)
+    for name in ("AAA", "BBB"):
+        close = 100 * np.exp(np.cumsum(0.01 * generator.standard_normal(700)))
+        frame = pd.DataFrame(
+            {
+                "timestamp": pd.date_range("2015-01-01", periods=700, freq="D"),
+                "open": close, "high": close * 1.01, "low": close * 0.99, "close": close,
+                "volume": 1e6,
+            }
+        )  # fmt: skip
+        frame.to_csv(prices / f"{name}.csv", index=False)
+    overrides = [each for each in MARKET if not each.startswith("market.")]
+    metrics = trained(
+        tmp_path / "run", *overrides, "market=csv", f"market.path={prices}", "env=long_only",
+    )  # fmt: skip
+    assert "buy_and_hold/growth" in metrics["figures"]
+    done = run(None, f"run={tmp_path / 'run'}", "split=test", name="evaluate")
+    assert done.returncode == 0, done.stderr
+    judged = json.loads((tmp_path / "run" / "evaluation_test.json").read_text())
+    assert judged["split"] == "test"
+    assert np.isfinite(judged["figures"]["growth"])
+    assert (tmp_path / "run" / "evaluation_test" / "report.html").exists()
+    refused = run(None, f"run={tmp_path / 'run'}", "split=train", name="evaluate")
+    assert "split is validation or test, got 'train'" in refused.stderr
+
+
+@pytest.mark.parametrize("problem", ["merton", "ou_spread", "planted_leak"])
+def test_other_problems_with_known_answers(tmp_path, problem):
+    overrides = [each for each in REFERENCE if not each.startswith("env=")]
+    metrics = trained(tmp_path, *overrides, f"env={problem}", "+env.steps=20")
+    assert np.isfinite(metrics["figures"]["optimum_share"])
+
+
+def test_pendulum_and_going_on_with_it(tmp_path):
+    overrides = [
+        *TINY, "env=pendulum", "total_frames=600", "warmup_frames=100", "updates_per_frame=0.1",
+        "evaluate_every=300", "checkpoint_every=250",
+    ]  # fmt: skip
+    whole = trained(tmp_path / "whole", *overrides)
+    assert -2_000 < whole["figures"]["return"] < 0
+    assert same(whole, stopped_and_resumed(tmp_path / "halves", overrides, 310))
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("lr=-1", "lr must be above 0, got -1"),
+        ("total_frames=0", "total_frames must be a whole number of at least 1, got 0"),
+        ("stop_at=9999999", "stop_at must lie between 1 and total_frames"),
+        ("loss.gamma=2", r"gamma must lie in \[0, 1\], got 2"),
+        ("matmul_precision=low", "matmul_precision is highest, high or medium, got 'low'"),
+        ("env=nothing", "Could not find 'env/nothing'"),
+        ("learning_rate=1", "learning_rate"),
+        ("window=3", "only trading has windows"),
+        ("+env.problem=os.system", "env.problem is one of"),
+    ],
+)
+def test_bad_settings_are_refused(tmp_path, override, said):
+    changed = [each for each in REFERENCE if each.split("=")[0] != override.split("=")[0]]
+    done = run(tmp_path, *changed, override.replace("+env.problem", "env.problem"))
+    assert done.returncode != 0
+    assert re.search(said, done.stderr), done.stderr[-500:]
+
+
+def test_what_is_not_finite_goes_back_once_and_then_stops(tmp_path):
+    done = run(tmp_path, *REFERENCE, "lr=1e30", "lr_end=1e30", "max_grad_norm=1e30")
+    assert done.returncode == 1
+    assert re.search(r"not finite at update \d+", done.stdout + done.stderr)
+    assert "the last good checkpoint is" in done.stdout + done.stderr
+    assert "went back once already" in done.stdout
+    assert metrics_of(tmp_path)["stopped"]
+    lines = (tmp_path / "alerts.jsonl").read_text().splitlines()
+    assert [json.loads(each)["then"] for each in lines] == ["roll_back", "stop"]
+
+
+def test_a_collapsed_policy_stops_the_run(tmp_path):
+    rule = "{metric: eval/action_entropy, below: 99, severity: critical}"
+    done = run(
+        tmp_path,
+        *[each for each in MARKET if each != "alerts=[]"],
+        f"alerts=[{rule}]",
+        "watch_from=1",
+    )
+    assert done.returncode == 1, done.stderr
+    assert "eval/action_entropy" in metrics_of(tmp_path)["stopped"]
+    assert metrics_of(tmp_path)["frames"] == 320
+
+
+def test_help_says_what_can_be_changed():
+    for name in ("offpolicy", "evaluate"):
+        done = run(None, "--help", name=name)
+        assert done.returncode == 0
+        assert "python recipes/" in done.stdout

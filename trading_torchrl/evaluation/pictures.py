@@ -1,0 +1,208 @@
+"""Pictures of followed accounts and of training."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+import numpy as np
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter, MaxNLocator, PercentFormatter
+from torch import Tensor
+
+from trading_torchrl.envs.actions import NAMES, TARGET_BINS
+from trading_torchrl.evaluation.metrics import LEAST_LEFT
+from trading_torchrl.evaluation.rollout import Account
+from trading_torchrl.monitoring.collapse import ALLOWED, names_of
+
+COLOURS = ("#16508f", "#d1781f", "#2f8f5b", "#8a5fb0", "#c0392b", "#4aa3b8", "#a08b2c", "#6b7280")
+"""Of policies, in their order."""
+
+GRID, PALE = "#e5e7eb", "#9fb8d4"
+SHOWN_BARS = 500
+
+
+def growth_picture(
+    accounts: Mapping[str, Account], bars_per_year: float, thick: str | None = None
+) -> Figure:
+    """Mean log growth of every policy over time; the one named ``thick`` stands out."""
+    figure, axis = _one_axis(4.6)
+    paths, colours = 0, _colours(accounts)
+    for i, (name, account) in enumerate(accounts.items()):
+        grown = _grown(account.equity).mean(0)
+        axis.plot(
+            _years(grown, bars_per_year),
+            grown,
+            color=colours[name],
+            ls="-" if i < len(COLOURS) else "--",
+            lw=2.2 if name == thick else 1.3,
+            zorder=3 if name == thick else 2,
+            label=name,
+        )
+        paths = len(account.equity)
+    axis.axhline(0, color="grey", lw=0.7)
+    axis.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    axis.set_xlabel("years")
+    axis.set_ylabel("log growth since the start")
+    axis.legend(frameon=False, fontsize=9)
+    axis.set_title(f"Net of costs, mean of {_counted(paths, 'symbol')}", fontsize=10, loc="left")
+    return figure
+
+
+def drawdown_picture(account: Account, bars_per_year: float) -> Figure:
+    """How far below their peaks the accounts were: the mean, the middle 80 %, the worst."""
+    figure, axis = _one_axis(3.0)
+    fallen = account.equity / account.equity.cummax(-1).values - 1
+    years = _years(fallen[0], bars_per_year)
+    ends = np.quantile(fallen.numpy(), [0.1, 0.9], axis=0)
+    several = len(fallen) > 1
+    if several:
+        axis.fill_between(years, *ends, color=PALE, alpha=0.6, lw=0, label="middle 80 % of symbols")
+        axis.plot(years, fallen.amin(0), color=COLOURS[4], lw=0.9, label="worst symbol")
+    axis.plot(years, fallen.mean(0), color=COLOURS[0], lw=1.8, label="mean" if several else None)
+    axis.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    axis.set_xlabel("years")
+    axis.set_ylabel("below the peak")
+    if several:
+        figure.legend(frameon=False, fontsize=9, ncols=3, loc="outside upper right")
+    return figure
+
+
+def action_picture(account: Account, kind: str) -> Figure:
+    """How often each name was the policy's output and, of numbers, their distribution."""
+    actions = account.actions
+    counts = names_of(actions, kind).bincount(minlength=ALLOWED[kind]).double()
+    shares = (counts / counts.sum()).tolist()
+    if kind == "discrete":
+        figure, axis = _one_axis(3.2)
+    else:
+        figure = Figure(figsize=(10, 3.2), layout="constrained")
+        axis, numbers = figure.subplots(1, 2)
+        _plain(numbers)
+        weights = torch.full_like(actions, 1 / max(len(actions), 1))
+        numbers.hist(actions, bins=np.linspace(-1, 1, 42).tolist(), weights=weights, color=PALE)
+        numbers.yaxis.set_major_formatter(PercentFormatter(1))
+        numbers.set_xticks([-1, -0.5, 0, 0.5, 1])
+        numbers.set_xlabel("action")
+        numbers.set_ylabel("share of outputs")
+    _plain(axis)
+    bars = axis.barh(name_labels(kind), shares, color=COLOURS[0])
+    axis.bar_label(bars, [f"{share:.1%}" for share in shares], padding=3, fontsize=8)
+    axis.invert_yaxis()
+    axis.grid(axis="y", visible=False)
+    axis.set_xlim(0, 1.15 * max(*shares, 1e-9))
+    axis.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    axis.set_xlabel("share of outputs")
+    return figure
+
+
+def name_labels(kind: str) -> list[str]:
+    """What the bars of :func:`action_picture` stand for."""
+    if kind != "target":
+        return list(NAMES[: ALLOWED[kind]])
+    edges = [2 * i / TARGET_BINS - 1 for i in range(TARGET_BINS + 1)]
+    return [f"{low:+.2f} to {high:+.2f}" for low, high in pairwise(edges)]
+
+
+def position_picture(
+    accounts: Mapping[str, Account],
+    names: Sequence[str],
+    symbol: int = 0,
+    bars: int = SHOWN_BARS,
+) -> Figure:
+    """Positions of some of the policies in one symbol over its first bars; the first is thick.
+
+    Args:
+        accounts: of all policies, so that each has its colour in every picture.
+        names: whose positions are drawn.
+        symbol: number of the symbol.
+        bars: how many.
+    """
+    figure, axis = _one_axis(3.0)
+    colours = _colours(accounts)
+    for name in names:
+        share = accounts[name].share[symbol, :bars]
+        axis.plot(
+            np.arange(len(share)),
+            share,
+            drawstyle="steps-post",
+            color=colours[name],
+            lw=1.6 if name == names[0] else 1.0,
+            zorder=3 if name == names[0] else 2,
+            label=name,
+        )
+    axis.axhline(0, color="grey", lw=0.7)
+    axis.set_xlabel("bars")
+    axis.set_ylabel("position / equity")
+    if len(names) > 1:
+        figure.legend(frameon=False, fontsize=9, ncols=len(names), loc="outside upper right")
+    return figure
+
+
+def training_picture(training: Sequence[Mapping[str, float]]) -> Figure:
+    """A panel for every figure that was logged, over frames; NaN and what is missing leave gaps.
+
+    Args:
+        training: rows with ``frames`` and any other figures, some of which a row may lack.
+    """
+    names = list(dict.fromkeys(name for row in training for name in row if name != "frames"))
+    if not names or not all("frames" in row for row in training):
+        raise ValueError(
+            "training rows need 'frames' and at least one figure more, got rows with"
+            f" {sorted({name for row in training for name in row})}"
+        )
+    columns = min(3, len(names))
+    rows = math.ceil(len(names) / columns)
+    figure = Figure(figsize=(10, 0.3 + 2.3 * rows), layout="constrained")
+    panels = figure.subplots(rows, columns, squeeze=False).flatten()
+    for panel in panels[len(names) :]:
+        panel.set_visible(False)
+    for panel, name in zip(panels, names, strict=False):
+        logged = [row for row in training if name in row]
+        _plain(panel)
+        panel.plot(
+            [row["frames"] for row in logged],
+            [row[name] for row in logged],
+            color=COLOURS[0] if name.startswith("eval") else COLOURS[1],
+            lw=1.3,
+            marker="." if len(logged) < 40 else None,
+        )
+        panel.set_title(name, fontsize=9, loc="left")
+        panel.set_xlabel("frames", fontsize=8)
+        panel.tick_params(labelsize=8)
+        panel.xaxis.set_major_locator(MaxNLocator(4))
+        panel.xaxis.set_major_formatter(EngFormatter(sep=""))
+    return figure
+
+
+def _colours(accounts: Mapping[str, Account]) -> dict[str, str]:
+    return {name: COLOURS[i % len(COLOURS)] for i, name in enumerate(accounts)}
+
+
+def _grown(equity: Tensor) -> Tensor:
+    return (equity / equity[:, :1]).clamp(min=LEAST_LEFT).log()
+
+
+def _years(path: Tensor, bars_per_year: float) -> Tensor:
+    return torch.arange(len(path)) / bars_per_year
+
+
+def _counted(number: int, thing: str) -> str:
+    return f"{number} {thing}" + ("" if number == 1 else "s")
+
+
+def _one_axis(height: float) -> tuple[Figure, Axes]:
+    figure = Figure(figsize=(10, height), layout="constrained")
+    axis = figure.subplots()
+    _plain(axis)
+    return figure, axis
+
+
+def _plain(axis: Axes) -> None:
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.grid(color=GRID, lw=0.7)
+    axis.set_axisbelow(True)
+    axis.margins(x=0.01)

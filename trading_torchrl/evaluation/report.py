@@ -1,0 +1,220 @@
+"""A report on a run: one HTML page that needs nothing else, and its figures as JSON."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from trading_torchrl.evaluation.pictures import (
+    SHOWN_BARS,
+    action_picture,
+    drawdown_picture,
+    growth_picture,
+    position_picture,
+    training_picture,
+)
+from trading_torchrl.evaluation.rollout import Account
+from trading_torchrl.evaluation.tables import (
+    CONTROLLED,
+    YARDSTICK,
+    Rows,
+    html_table,
+    intervals,
+    with_errors,
+    with_shares,
+)
+
+STYLE = """
+body { margin: 2.5rem auto; max-width: 66rem; padding: 0 1.2rem; color: #1f2933;
+  background: #fff; font: 16px/1.55 system-ui, sans-serif; }
+h1 { font-size: 1.7rem; line-height: 1.25; margin: 0 0 1.4rem; }
+h2 { font-size: 1.15rem; margin: 2.6rem 0 .8rem; padding-bottom: .3rem;
+  border-bottom: 1px solid #d5dbe1; }
+dl { display: grid; grid-template-columns: max-content 1fr; gap: .25rem 1.4rem; margin: 0; }
+dt { color: #5f6b7a; } dd { margin: 0; overflow-wrap: anywhere; }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
+th, td { padding: .25rem .7rem; text-align: right; white-space: nowrap; vertical-align: top;
+  line-height: 1.35; }
+th:first-child { text-align: left; padding-left: 0; font-weight: normal; }
+thead th { vertical-align: bottom; border-bottom: 2px solid #b8c2cc; white-space: normal; }
+tbody tr + tr { border-top: 1px solid #edf0f3; }
+tbody th.group { padding-top: 1.1rem; font-weight: 600; color: #16508f; }
+small, figcaption, p.about { color: #5f6b7a; }
+small { display: block; font-size: .78rem; font-weight: normal; }
+figure { margin: 1.2rem 0 2rem; } img { max-width: 100%; height: auto; }
+figcaption, p.about { font-size: .88rem; margin: .3rem 0; }
+"""
+
+
+def write_report(
+    path: str | Path,
+    title: str,
+    *,
+    facts: Mapping[str, str],
+    rows: Rows,
+    accounts: Mapping[str, Account] | None = None,
+    kind: str | None = None,
+    bars_per_year: float | None = None,
+    training: Sequence[Mapping[str, float]] | None = None,
+    control: Rows | None = None,
+    notes: Sequence[str] = (),
+) -> None:
+    """Writes ``path`` and, beside it, the figures in a file that ends in ``.json``.
+
+    The page is one file: pictures lie inside, nothing is loaded, no scripts. A problem that is not
+    trading leaves out ``accounts``. Numbers that are not finite are ``null`` in the JSON.
+
+    Args:
+        path: ends in ``.html``.
+        title: of the page.
+        facts: what was run: environment, costs, fills, episodes, seeds, frames, split.
+        rows: figures of every policy, by the names of
+            :func:`~trading_torchrl.evaluation.judge` or any others; lists have a value a seed and
+            show as mean and 95 % interval. Beside a row ``oracle_full`` all show their shares of
+            its Sharpe ratio and growth.
+        accounts: followed accounts by policy, drawn over time; the first is the agent's, whose
+            drawdown, actions and positions are drawn too.
+        kind: of the agent's actions: ``continuous``, ``target`` or ``discrete``; with accounts.
+        bars_per_year: of the market; with accounts.
+        training: logged rows with ``frames``, see
+            :func:`~trading_torchrl.evaluation.training_picture`.
+        control: figures of the policies where nothing can be earned.
+        notes: what else a reader should know.
+    """
+    path = Path(path)
+    if path.suffix != ".html":
+        raise ValueError(f"a report's path ends in .html, got {path.name!r}")
+    if accounts and (kind is None or bars_per_year is None):
+        raise ValueError(
+            "accounts are drawn by the year and their actions by name: give bars_per_year and kind"
+            f" as well, got {bars_per_year} and {kind!r}"
+        )
+    rows = with_shares(rows)
+    parts = [_section("What was run", _facts(facts))]
+    if rows:
+        parts.append(_section("Results", html_table(rows) + _about(accounts)))
+    if accounts:
+        assert kind is not None
+        assert bars_per_year is not None
+        parts.append(_section("Over time", _over_time(accounts, kind, bars_per_year)))
+    if control:
+        about = (
+            "The same policies where nothing can be earned. Gross profit several errors away from 0"
+            " would be a mistake of the measurement."
+        )
+        seen = {
+            policy: {name: row[name] for name in with_errors(CONTROLLED) if name in row}
+            for policy, row in control.items()
+        }
+        parts.append(_section("Control", _paragraph(about) + html_table(seen, grouped=False)))
+    if training:
+        parts.append(_section("Training", _image(training_picture(training), "Figures logged")))
+    if notes:
+        items = "".join(f"<li>{escape(note)}</li>" for note in notes)
+        parts.append(_section("Notes", f"<ul>{items}</ul>"))
+
+    figures = {
+        "title": title,
+        "facts": facts,
+        "bars_per_year": bars_per_year,
+        "policies": rows,
+        "intervals": {policy: intervals(row) for policy, row in rows.items()},
+        "control": control,
+        "training": training,
+        "notes": list(notes),
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_json(path.with_suffix(".json"), figures)
+    path.write_text(_page(title, parts), encoding="utf-8")
+
+
+def write_json(path: str | Path, figures: Any) -> None:
+    """Writes nested mappings and lists of figures as strict JSON.
+
+    Numbers that are not finite, which JSON has no word for, become ``null``.
+    """
+    text = json.dumps(_plain(figures), indent=1, allow_nan=False)
+    Path(path).write_text(text + "\n", encoding="utf-8")
+
+
+def _page(title: str, parts: Iterable[str]) -> str:
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{escape(title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
+        f"<h1>{escape(title)}</h1>\n" + "\n".join(parts) + "\n</body>\n</html>\n"
+    )
+
+
+def _section(heading: str, content: str) -> str:
+    return f"<section>\n<h2>{escape(heading)}</h2>\n{content}\n</section>"
+
+
+def _paragraph(text: str) -> str:
+    return f'<p class="about">{escape(text)}</p>'
+
+
+def _facts(facts: Mapping[str, str]) -> str:
+    items = (f"<dt>{escape(name)}</dt><dd>{escape(str(fact))}</dd>" for name, fact in facts.items())
+    return f"<dl>{''.join(items)}</dl>"
+
+
+def _about(accounts: Mapping[str, Account] | None) -> str:
+    text = (
+        "± is the 95 % interval of the mean over seeds where a column has several, else the"
+        " standard error over symbols; n/a is what is not defined, the win rate without a trade,"
+        " say."
+    )
+    if accounts:
+        symbols, bars = next(iter(accounts.values())).equity.shape
+        text += f" The pictures show {symbols} symbols with an account each, {bars - 1:,} bars."
+    return _paragraph(text)
+
+
+def _over_time(accounts: Mapping[str, Account], kind: str, bars_per_year: float) -> str:
+    agent, account = next(iter(accounts.items()))
+    shown = [agent, *(name for name in (YARDSTICK,) if name in accounts and name != agent)]
+    return "\n".join(
+        [
+            _image(growth_picture(accounts, bars_per_year, agent), "Growth of every policy"),
+            _image(drawdown_picture(account, bars_per_year), f"Drawdown of {agent}"),
+            _image(action_picture(account, kind), f"Actions of {agent}, as it asked for them"),
+            _image(
+                position_picture(accounts, shown),
+                f"Positions of {' and '.join(shown)} in the first symbol, first"
+                f" {min(SHOWN_BARS, account.share.shape[1])} bars",
+            ),
+        ]
+    )
+
+
+def _image(figure: Figure, caption: str) -> str:
+    file = io.BytesIO()
+    figure.savefig(file, format="png", dpi=150)
+    data = base64.b64encode(file.getvalue()).decode("ascii")
+    text = escape(caption)
+    return (
+        f'<figure><img alt="{text}" src="data:image/png;base64,{data}">'
+        f"<figcaption>{text}</figcaption></figure>"
+    )
+
+
+def _plain(value: Any) -> Any:
+    """Plain containers and numbers, ``None`` for what JSON has no number for."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    number = float(value)
+    return number if math.isfinite(number) else None

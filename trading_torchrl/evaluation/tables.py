@@ -1,0 +1,172 @@
+"""Tables of figures: policies across, figures down, a run each or several seeds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from typing import NamedTuple
+
+from trading_torchrl.evaluation.statistics import interval
+
+Value = float | Sequence[float]
+"""A figure of one run, or of several seeds."""
+
+Rows = Mapping[str, Mapping[str, Value]]
+"""Policy -> figure -> value."""
+
+YARDSTICK = "oracle_full"
+SHARES = {"sharpe_share": "sharpe_ratio_mean", "growth_share": "growth"}
+ERRORS = {
+    "sharpe_ratio_mean": "sharpe_error",
+    "growth": "growth_error",
+    "gross_profit": "gross_profit_error",
+}
+
+
+class Shown(NamedTuple):
+    """How a figure is shown."""
+
+    label: str
+    meaning: str
+    style: str
+
+
+KNOWN: dict[str, dict[str, Shown]] = {
+    "Earned": {
+        "sharpe_ratio_mean": Shown("Sharpe ratio", "annual, net of costs", "+.2f"),
+        "sharpe_share": Shown("Sharpe share", f"of {YARDSTICK}'s", ".0%"),
+        "growth": Shown("growth", "log growth a year, net of costs", "+.1%"),
+        "growth_share": Shown("growth share", f"of {YARDSTICK}'s", ".0%"),
+        "gross_profit": Shown("gross profit", "mean return a year before costs", "+.1%"),
+        "costs": Shown("costs", "fees a year / equity", ".1%"),
+        "total_return": Shown("total return", "over all bars", "+.1%"),
+    },
+    "Risked": {
+        "max_drawdown": Shown("largest drawdown", "share of the peak", ".1%"),
+        "sortino": Shown("Sortino ratio", "mean / downside deviation, annual", "+.2f"),
+        "calmar": Shown("Calmar ratio", "compound annual return / drawdown", "+.2f"),
+    },
+    "Traded": {
+        "win_rate": Shown("win rate", "round trips with a profit after fees", ".1%"),
+        "profit_factor": Shown("profit factor", "gains / losses of round trips", ".2f"),
+        "trades": Shown("trades", "bars with a fill", ",.0f"),
+        "round_trips": Shown("round trips", "from flat to flat or to the other side", ",.1f"),
+        "trade_length": Shown("trade length", "bars a round trip", ",.1f"),
+        "turnover": Shown("turnover", "traded value a year / equity", ",.1f"),
+        "trade_rate": Shown("trade rate", "share of bars with a fill", ".1%"),
+    },
+    "Behaved": {
+        "exposure": Shown("exposure", "mean absolute position / equity", ".2f"),
+        "position_std": Shown("position spread", "standard deviation over time", ".3f"),
+        "action_entropy": Shown("action entropy", "nats over the names of all outputs", ".2f"),
+        "coverage": Shown("coverage", "share of the names that were used", ".0%"),
+        "largest_name_share": Shown("largest name", "its share of all outputs", ".1%"),
+    },
+}
+CONTROLLED = ("gross_profit", "growth", "costs", "sharpe_ratio_mean", "trade_rate")
+
+
+def with_shares(rows: Rows) -> dict[str, dict[str, Value]]:
+    """Rows with the shares of ``oracle_full`` in Sharpe and growth, where it earned anything."""
+    whole = {policy: dict(row) for policy, row in rows.items()}
+    best = dict(whole.get(YARDSTICK, {}))
+    for share, of in SHARES.items():
+        yardstick = _centre(best[of])[0] if of in best else math.nan
+        if not yardstick > 0:
+            continue
+        for row in whole.values():
+            if of in row:
+                seeds = _seeds(row[of])
+                parts = [value / yardstick for value in seeds or [_number(row[of])]]
+                row.setdefault(share, parts if seeds else parts[0])
+    return whole
+
+
+def html_table(rows: Rows, grouped: bool = True) -> str:
+    """Figures down in their groups, policies across."""
+    head = "".join(_head(policy, row) for policy, row in rows.items())
+    lines = []
+    for group, figures in _groups(rows).items():
+        if grouped:
+            span = len(rows) + 1
+            lines.append(f'<tr><th class="group" colspan="{span}">{escape(group)}</th></tr>')
+        for name, shown in figures.items():
+            cells = "".join(_cell(name, row, shown.style) for row in rows.values())
+            label = f"{escape(shown.label)}<small>{escape(shown.meaning)}</small>"
+            lines.append(f"<tr><th>{label}</th>{cells}</tr>")
+    return (
+        f'<div class="wide"><table><thead><tr><th></th>{head}</tr></thead>\n<tbody>\n'
+        + "\n".join(lines)
+        + "\n</tbody></table></div>"
+    )
+
+
+def _groups(rows: Rows) -> dict[str, dict[str, Shown]]:
+    """The figures that any row has; those that are not known come last."""
+    present = dict.fromkeys(name for row in rows.values() for name in row)
+    groups = {
+        group: {name: shown for name, shown in figures.items() if name in present}
+        for group, figures in KNOWN.items()
+    }
+    known = {*(name for figures in KNOWN.values() for name in figures), *ERRORS.values()}
+    others = [name for name in present if name not in known]
+    groups["Other"] = {name: Shown(name.replace("_", " "), "", ".4g") for name in others}
+    return {group: figures for group, figures in groups.items() if figures}
+
+
+def _head(policy: str, row: Mapping[str, Value]) -> str:
+    seeds = max((len(_seeds(value)) for value in row.values()), default=0)
+    runs = f"<small>{seeds} seed{'s' if seeds > 1 else ''}</small>" if seeds else ""
+    return f"<th>{escape(policy)}{runs}</th>"
+
+
+def _cell(name: str, row: Mapping[str, Value], style: str) -> str:
+    if name not in row:
+        return "<td>n/a</td>"
+    mean, half_width = _centre(row[name])
+    seeds = _seeds(row[name])
+    if not seeds and ERRORS.get(name) in row:
+        half_width = _number(row[ERRORS[name]])
+    if not math.isfinite(mean):
+        return "<td>n/a</td>"
+    text = f"{mean:{style}}"
+    if math.isfinite(half_width):
+        text += f"<small>± {half_width:{style.replace('+', '')}}</small>"
+    defined = sum(map(math.isfinite, seeds))
+    if defined < len(seeds):
+        text += f"<small>{defined} of {len(seeds)}</small>"
+    return f"<td>{text}</td>"
+
+
+def with_errors(names: Iterable[str]) -> list[str]:
+    """The names, each followed by that of its error, if it has one."""
+    return [each for name in names for each in (name, ERRORS.get(name, name))]
+
+
+def _seeds(value: Value) -> list[float]:
+    """The values of several seeds; none where there is one run."""
+    return [float(each) for each in value] if isinstance(value, Sequence) else []
+
+
+def _number(value: Value) -> float:
+    return _centre(value)[0]
+
+
+def _centre(value: Value) -> tuple[float, float]:
+    """Mean and half of the 95 % interval over the seeds that have the figure."""
+    if not isinstance(value, Sequence):
+        return float(value), math.nan
+    defined = [each for each in _seeds(value) if math.isfinite(each)]
+    return interval(defined) if defined else (math.nan, math.nan)
+
+
+def intervals(row: Mapping[str, Value]) -> dict[str, dict[str, float]]:
+    """Mean, half width and number of seeds of every figure that has a value a seed."""
+    found = {}
+    for name, value in row.items():
+        if seeds := _seeds(value):
+            mean, half_width = _centre(value)
+            count = sum(map(math.isfinite, seeds))
+            found[name] = {"mean": mean, "half_width": half_width, "seeds": count}
+    return found

@@ -1,0 +1,155 @@
+"""Networks of the agents: perceptrons, ensembles of them as one product, actors and critics."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+from tensordict.nn import TensorDictModule
+from tensordict.utils import NestedKey
+from torch import Tensor, nn
+from torch.nn.functional import relu
+from torchrl.modules import ProbabilisticActor
+
+from trading_torchrl.modules.squashed_normal import SquashedNormal
+
+HIDDEN = (256, 256, 128)
+LOG_SCALE = (-5.0, 2.0)
+
+
+def _joined(inputs: Sequence[Tensor]) -> Tensor:
+    """Inputs ``[*batch, ...]`` side by side, ``[*batch, D]``; the first has one dimension more."""
+    batch = inputs[0].ndim - 1
+    parts = [each if each.ndim == batch + 1 else each.flatten(batch) for each in inputs]
+    return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
+
+
+def _sizes(inputs: int, hidden: Sequence[int], outputs: int) -> list[tuple[int, int]]:
+    widths = [inputs, *hidden, outputs]
+    if min(widths) < 1:
+        raise ValueError(f"widths must be at least 1, got {widths} (inputs, hidden..., outputs)")
+    return list(pairwise(widths))
+
+
+class MLP(nn.Module):
+    """A perceptron with ReLU over all its inputs side by side.
+
+    Args:
+        inputs: sum of the inputs' widths; a window ``[*batch, W, F]`` counts W x F.
+        hidden: widths of the hidden layers.
+        outputs: width of the output.
+
+    Example:
+        >>> MLP(3 + 4 * 5, [64, 64], 2)(torch.zeros(8, 3), torch.zeros(8, 4, 5)).shape
+        torch.Size([8, 2])
+    """
+
+    def __init__(self, inputs: int, hidden: Sequence[int], outputs: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(*size) for size in _sizes(inputs, hidden, outputs))
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        """``[*batch, outputs]``."""
+        out = _joined(inputs)
+        *hidden, last = self.layers
+        for layer in hidden:
+            out = relu(layer(out))
+        return last(out)
+
+
+class EnsembleMLP(nn.Module):
+    """Several perceptrons of one shape: one batched product a layer instead of one each.
+
+    Args:
+        members: how many.
+        inputs: sum of the inputs' widths.
+        hidden: widths of the hidden layers.
+        outputs: width of each member's output.
+
+    Example:
+        >>> EnsembleMLP(2, 3 + 1, [64, 64], 1)(torch.zeros(8, 3), torch.zeros(8, 1)).shape
+        torch.Size([8, 2, 1])
+    """
+
+    def __init__(self, members: int, inputs: int, hidden: Sequence[int], outputs: int) -> None:
+        super().__init__()
+        if members < 1:
+            raise ValueError(f"an ensemble has at least 1 member, got {members}")
+        self.members = members
+        self.weights, self.biases = nn.ParameterList(), nn.ParameterList()
+        for fan_in, fan_out in _sizes(inputs, hidden, outputs):
+            bound = 1 / math.sqrt(fan_in)  # as in nn.Linear
+            weight = torch.empty(members, fan_in, fan_out).uniform_(-bound, bound)
+            self.weights.append(nn.Parameter(weight))
+            bias = torch.empty(members, 1, fan_out).uniform_(-bound, bound)
+            self.biases.append(nn.Parameter(bias))
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        """``[*batch, members, outputs]``."""
+        joined = _joined(inputs)
+        out = joined.reshape(-1, joined.shape[-1]).expand(self.members, -1, -1)
+        last = len(self.weights) - 1
+        for i, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
+            out = torch.baddbmm(bias, out, weight)
+            if i < last:
+                out = relu(out)
+        return out.transpose(0, 1).reshape(*joined.shape[:-1], self.members, out.shape[-1])
+
+
+class _Centre(nn.Module):
+    """A network's output as the centre and the width of a distribution."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, Tensor]:
+        loc, log_scale = self.network(*inputs).chunk(2, -1)
+        return loc, log_scale.clamp(*LOG_SCALE).exp()
+
+
+def make_actor(
+    inputs: int,
+    actions: int,
+    hidden: Sequence[int] = HIDDEN,
+    in_keys: Sequence[NestedKey] = ("observation",),
+) -> ProbabilisticActor:
+    """A policy with squashed normal actions: reads ``in_keys``, writes ``action`` ``[*, A]``.
+
+    Args:
+        inputs: sum of the inputs' widths.
+        actions: number of actions A.
+        hidden: widths of the hidden layers.
+        in_keys: what it reads; the first has one dimension more than the batch.
+
+    Example:
+        >>> from tensordict import TensorDict
+        >>> actor = make_actor(inputs=5, actions=1, hidden=[64, 64])
+        >>> actor(TensorDict({"observation": torch.zeros(3, 5)}, [3]))["action"].shape
+        torch.Size([3, 1])
+    """
+    network = _Centre(MLP(inputs, hidden, 2 * actions))
+    return ProbabilisticActor(
+        TensorDictModule(network, in_keys=list(in_keys), out_keys=["loc", "scale"]),
+        in_keys=["loc", "scale"],
+        distribution_class=SquashedNormal,
+    )
+
+
+def make_critics(
+    inputs: int,
+    actions: int,
+    hidden: Sequence[int] = HIDDEN,
+    in_keys: Sequence[NestedKey] = ("observation",),
+    *,
+    members: int = 2,
+    objectives: int = 1,
+) -> TensorDictModule:
+    """An ensemble of critics: reads ``in_keys`` and ``action``.
+
+    Writes ``state_action_value`` ``[*, members, objectives]``.
+    """
+    network = EnsembleMLP(members, inputs + actions, hidden, objectives)
+    return TensorDictModule(network, in_keys=[*in_keys, "action"], out_keys=["state_action_value"])

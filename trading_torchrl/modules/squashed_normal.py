@@ -1,0 +1,82 @@
+"""A normal squashed into (-1, 1) by tanh: the usual distribution of continuous actions."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from torch.distributions import Distribution
+from torch.nn.functional import softplus
+
+LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
+EDGE = 1e-6
+
+
+def log_density(noise: Tensor, raw: Tensor, scale: Tensor) -> Tensor:
+    """Log density ``[*]`` of ``tanh(raw)`` ``[*, A]``, where raw = loc + scale x noise.
+
+    The logarithm of tanh's slope is written so that it stays exact far out.
+    """
+    slope = 2 * (math.log(2) - raw - softplus(-2 * raw))
+    return (-0.5 * noise * noise - LOG_SQRT_2PI - scale.log() - slope).sum(-1)
+
+
+class SquashedNormal(Distribution):
+    """``tanh(loc + scale x noise)`` over the last dimension, without validation of its arguments.
+
+    What :class:`torchrl.modules.TanhNormal` is, in a fraction of the time: an update of a small
+    network is bound by such overhead.
+
+    Args:
+        loc: ``[*, A]``, before the tanh.
+        scale: likewise, positive.
+
+    Example:
+        >>> dist = SquashedNormal(torch.zeros(3, 2), torch.ones(3, 2))
+        >>> action, log_prob = dist.rsample_with_log_prob()
+        >>> action.shape, log_prob.shape
+        (torch.Size([3, 2]), torch.Size([3]))
+    """
+
+    arg_constraints: ClassVar[dict[str, Any]] = {}
+    has_rsample = True
+
+    def __init__(self, loc: Tensor, scale: Tensor) -> None:
+        self.loc, self.scale = loc, scale
+        super().__init__(loc.shape[:-1], loc.shape[-1:], validate_args=False)
+
+    @property
+    def mode(self) -> Tensor:
+        """The squashed centre: what a deterministic policy does."""
+        return self.loc.tanh()
+
+    @property
+    def mean(self) -> Tensor:
+        """The squashed centre; the true mean has no closed form."""
+        return self.mode
+
+    @property
+    def deterministic_sample(self) -> Tensor:
+        """The squashed centre."""
+        return self.mode
+
+    def rsample(self, sample_shape: Any = ()) -> Tensor:
+        """Samples with a gradient, ``[*sample_shape, *, A]``."""
+        return (self.loc + self.scale * self._noise(sample_shape)).tanh()
+
+    def rsample_with_log_prob(self) -> tuple[Tensor, Tensor]:
+        """A sample ``[*, A]`` with a gradient, and its log density ``[*]``."""
+        noise = self._noise(())
+        raw = self.loc + self.scale * noise
+        return raw.tanh(), log_density(noise, raw, self.scale)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Log density ``[*]``; values at the very edge count as just inside."""
+        raw = value.clamp(EDGE - 1, 1 - EDGE).atanh()
+        return log_density((raw - self.loc) / self.scale, raw, self.scale)
+
+    def _noise(self, sample_shape: Any) -> Tensor:
+        shape = torch.Size(sample_shape) + self.loc.shape
+        return torch.randn(shape, dtype=self.loc.dtype, device=self.loc.device)

@@ -1,0 +1,49 @@
+"""Seeing a policy collapse early: figures of what it does, and alerts on them."""
+
+from trading_torchrl.monitoring.alerts import (
+    DEFAULTS,
+    Alert,
+    Alerts,
+    Channel,
+    Rule,
+    Verdict,
+    file_channel,
+    log_channel,
+    rules_from,
+    tensorboard_channel,
+    webhook_channel,
+)
+from trading_torchrl.monitoring.collapse import (
+    ALLOWED,
+    ActionWatch,
+    coverage,
+    entropy,
+    largest_share,
+    longest_repeat,
+    names_of,
+    position_spread,
+    trade_rate,
+)
+
+__all__ = [
+    "ALLOWED",
+    "DEFAULTS",
+    "ActionWatch",
+    "Alert",
+    "Alerts",
+    "Channel",
+    "Rule",
+    "Verdict",
+    "coverage",
+    "entropy",
+    "file_channel",
+    "largest_share",
+    "log_channel",
+    "longest_repeat",
+    "names_of",
+    "position_spread",
+    "rules_from",
+    "tensorboard_channel",
+    "trade_rate",
+    "webhook_channel",
+]

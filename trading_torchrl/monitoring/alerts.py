@@ -1,0 +1,411 @@
+"""Rules on metrics, what follows when one is broken, and who is told."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+from urllib.parse import urlsplit
+from urllib.request import Request, urlopen
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
+
+logger = logging.getLogger("trading_torchrl")
+
+Severity = Literal["warning", "critical"]
+Then = Literal["warn", "stop", "roll_back"]
+
+MUST_BE_FINITE = "train/"
+"""Metrics whose names begin so may not be NaN or infinite; others may be undefined."""
+
+
+def _check_limit(metric: str, name: str, limit: Any) -> None:
+    if limit is None:
+        return
+    if isinstance(limit, bool) or not isinstance(limit, int | float):
+        hint = "; YAML reads 1e-3 as text, write 1.0e-3" if isinstance(limit, str) else ""
+        raise ValueError(f"rule on {metric}: {name} must be a number or None, got {limit!r}{hint}")
+    if not math.isfinite(limit):
+        raise ValueError(f"rule on {metric}: {name} must be finite, got {limit}; leave it out")
+
+
+def _check_choice(what: str, given: Any, allowed: Sequence[str]) -> None:
+    if given not in allowed:
+        raise ValueError(f"{what} must be one of {', '.join(allowed)}, got {given!r}")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What a metric may not be. Both limits in one rule keep it between them.
+
+    Args:
+        metric: its name, such as ``eval/max_drawdown``.
+        above: values above it break the rule.
+        below: values below it break the rule.
+        severity: ``warning`` or ``critical``.
+        then: what follows: ``warn``, ``stop`` or ``roll_back``; by default a critical rule stops
+            and a warning warns.
+    """
+
+    metric: str
+    above: float | None = None
+    below: float | None = None
+    severity: Severity = "warning"
+    then: Then | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.metric, str) or not self.metric:
+            raise ValueError(f"rule: metric must be a name, got {self.metric!r}")
+        for name in ("above", "below"):
+            _check_limit(self.metric, name, getattr(self, name))
+        if self.above is None and self.below is None:
+            raise ValueError(f"rule on {self.metric}: give a limit, above or below or both")
+        if self.above is not None and self.below is not None and self.below > self.above:
+            raise ValueError(
+                f"rule on {self.metric}: every value is above {self.above} or below {self.below}; "
+                "above is the largest value allowed and below the smallest"
+            )
+        _check_choice(f"rule on {self.metric}: severity", self.severity, get_args(Severity))
+        if self.then is not None:
+            _check_choice(f"rule on {self.metric}: then", self.then, get_args(Then))
+
+    @property
+    def consequence(self) -> Then:
+        """``then``, or what follows by default."""
+        return self.then or ("stop" if self.severity == "critical" else "warn")
+
+    def broken_by(self, value: float) -> str:
+        """Which limit a value breaks, in words; nothing where it breaks none, as NaN does."""
+        if self.above is not None and value > self.above:
+            return f"above {self.above:g}"
+        if self.below is not None and value < self.below:
+            return f"below {self.below:g}"
+        return ""
+
+
+DEFAULTS: tuple[Rule, ...] = (
+    Rule("train/largest_name_share", above=0.6),
+    Rule("train/action_entropy_continuous", below=0.3),
+    Rule("train/action_entropy_continuous", below=0.1, severity="critical"),
+    Rule("train/exact_repeats", above=5),
+    Rule("train/trade_execution_rate", below=0.03),
+    Rule("train/grad_norm", above=10),
+    Rule("eval/largest_name_share", above=0.6),
+    Rule("eval/action_entropy", below=0.3),
+    Rule("eval/action_entropy", below=0.1, severity="critical"),
+    Rule("eval/trade_rate", below=0.03),
+    Rule("eval/position_std", below=0.02),
+    Rule("eval/max_drawdown", above=0.2),
+)
+"""Signs of a collapse, in the policy that explores (train) and in the deterministic one (eval)."""
+
+
+def rules_from(settings: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> tuple[Rule, ...]:
+    """Rules as a YAML file has them.
+
+    Args:
+        settings: a list of mappings with the fields of :class:`Rule`, or a mapping that has this
+            list under ``rules``.
+
+    Example:
+        >>> rules_from([{"metric": "eval/turnover", "above": 5.0}])[0].consequence
+        'warn'
+    """
+    listed: Any = settings
+    if isinstance(settings, Mapping):
+        unknown = [key for key in settings if key != "rules"]
+        if unknown:
+            raise ValueError(f"alerts: unknown {_quoted(unknown)}; allowed is 'rules', a list")
+        listed = settings.get("rules") or ()
+    if not isinstance(listed, Sequence) or isinstance(listed, str):
+        raise ValueError(f"alerts: rules must be a list of mappings, got {listed!r}")
+    return tuple(_rule_from(number, entry) for number, entry in enumerate(listed, 1))
+
+
+class Alert(NamedTuple):
+    """A broken rule."""
+
+    metric: str
+    value: float
+    rule: str
+    """the limit that was broken, in words"""
+    severity: Severity
+    then: Then
+    """what follows: ``stop`` instead of a roll-back where the run stops"""
+    frames: int
+    message: str
+
+
+class Verdict(NamedTuple):
+    """What a check comes to."""
+
+    then: Literal["go_on", "stop", "roll_back"]
+    alerts: tuple[Alert, ...]
+    """every broken rule, those too whose message is in its cool-down"""
+
+
+Channel = Callable[[Alert], None]
+
+
+class Alerts:
+    """Checks metrics against rules, tells the channels, and says what follows.
+
+    A metric that is missing raises no alert. One that begins with ``train/`` and is NaN or infinite
+    raises one without any rule, and no other.
+
+    Args:
+        rules: for example ``DEFAULTS``, or ``(*DEFAULTS, Rule("eval/turnover", above=5.0))``.
+        cooldown_seconds: for so long after a message the same rule says nothing. What follows
+            from it follows all the same, and a rule that now stops the run says so.
+        channels: who is told; a channel that fails is logged and never stops training.
+        non_finite: what follows where a training metric is not finite.
+        clock: seconds, from any start.
+
+    Example:
+        >>> alerts = Alerts(DEFAULTS)
+        >>> alerts.check({"train/grad_norm": 3.0, "train/actor_loss": 0.2}, frames=1_000).then
+        'go_on'
+        >>> alerts.check({"train/actor_loss": float("nan")}, frames=2_000).then
+        'roll_back'
+    """
+
+    def __init__(
+        self,
+        rules: Sequence[Rule],
+        *,
+        cooldown_seconds: float = 300.0,
+        channels: Sequence[Channel] = (),
+        non_finite: Then = "roll_back",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if not cooldown_seconds >= 0:
+            raise ValueError(f"cooldown_seconds must be at least 0, got {cooldown_seconds}")
+        _check_choice("non_finite", non_finite, get_args(Then))
+        self.rules = tuple(rules)
+        self.cooldown_seconds = cooldown_seconds
+        self.channels = tuple(channels)
+        self.non_finite: Then = non_finite
+        self._clock = clock
+        self._told: dict[tuple[Rule | str, Then], float] = {}
+        self._roll_backs = 0
+
+    def check(self, metrics: Mapping[str, float], frames: int) -> Verdict:
+        """Alerts for these metrics, and the strongest of what follows: stop, roll back, go on.
+
+        Whoever gets ``roll_back`` must load the last good checkpoint: it is given once a run. An
+        alert that would roll back after that stops.
+        """
+        broken = self._broken(metrics)
+        wanted = {each.then for each in broken}
+        then: Literal["go_on", "stop", "roll_back"] = "go_on"
+        if "stop" in wanted or ("roll_back" in wanted and self._roll_backs):
+            then = "stop"
+        elif "roll_back" in wanted:
+            then = "roll_back"
+        alerts = []
+        for each in broken:
+            alert = self._alert(each, then, frames)
+            alerts.append(alert)
+            self._tell(each.rule, alert)
+        self._roll_backs += then == "roll_back"
+        return Verdict(then, tuple(alerts))
+
+    def _broken(self, metrics: Mapping[str, float]) -> list[_Broken]:
+        infinite = {
+            metric: float(value)
+            for metric, value in metrics.items()
+            if metric.startswith(MUST_BE_FINITE) and not math.isfinite(value)
+        }
+        broken = [
+            _Broken(metric, metric, value, "not finite", "critical", self.non_finite)
+            for metric, value in infinite.items()
+        ]
+        for rule in self.rules:
+            if rule.metric in metrics and rule.metric not in infinite:
+                value = float(metrics[rule.metric])
+                limit = rule.broken_by(value)
+                if limit:
+                    broken.append(
+                        _Broken(rule, rule.metric, value, limit, rule.severity, rule.consequence)
+                    )
+        return broken
+
+    def _alert(
+        self, broken: _Broken, verdict: Literal["go_on", "stop", "roll_back"], frames: int
+    ) -> Alert:
+        _, metric, value, limit, severity, then = broken
+        follows = {
+            "warn": "nothing follows",
+            "stop": "training stops",
+            "roll_back": "training goes back to the last good checkpoint",
+        }
+        what = follows[then]
+        if then == "roll_back" and verdict == "stop":
+            then, what = "stop", follows["stop"]
+            if self._roll_backs:
+                what += ", for it went back once already"
+        message = f"{severity}: {metric} is {value:.4g}, {limit}, at {frames:,} frames; {what}"
+        return Alert(metric, value, limit, severity, then, frames, message)
+
+    def _tell(self, rule: Rule | str, alert: Alert) -> None:
+        """Tells the channels; muted for a while after the same rule with the same consequence."""
+        now, key = self._clock(), (rule, alert.then)
+        if key in self._told and now - self._told[key] < self.cooldown_seconds:
+            return
+        self._told[key] = now
+        for channel in self.channels:
+            try:
+                channel(alert)
+            except Exception:  # whatever a channel runs into, training matters more
+                logger.exception("an alert channel failed; its message was: %s", alert.message)
+
+    def state_dict(self) -> dict[str, Any]:
+        """How often the run has rolled back: goes into its checkpoints."""
+        return {"roll_backs": self._roll_backs}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes over how often the run has rolled back, if that is more than is known here.
+
+        A roll-back loads a checkpoint from before it. That must not reset the count, or a run would
+        roll back for ever; so the larger count stays. Save a checkpoint (or this state alone) right
+        after a roll-back, so that a restart knows of it too.
+        """
+        self._roll_backs = max(self._roll_backs, state["roll_backs"])
+
+
+def log_channel() -> Channel:
+    """Writes alerts to the logger ``trading_torchrl``, as warnings and as critical."""
+
+    def tell(alert: Alert) -> None:
+        level = logging.CRITICAL if alert.severity == "critical" else logging.WARNING
+        logger.log(level, alert.message)
+
+    return tell
+
+
+def tensorboard_channel(writer: SummaryWriter) -> Channel:
+    """Writes alerts to TensorBoard: the text under ``alerts``, the value as ``alerts/<metric>``.
+
+    Args:
+        writer: of TorchRL's ``TensorboardLogger`` it is ``logger.experiment``.
+    """
+
+    def tell(alert: Alert) -> None:
+        writer.add_text("alerts", alert.message, alert.frames)
+        writer.add_scalar(f"alerts/{alert.metric}", alert.value, alert.frames)
+
+    return tell
+
+
+def file_channel(path: str | Path) -> Channel:
+    """Appends alerts to a file, one line of JSON each; a value that is not finite is null."""
+    path = Path(path)
+
+    def tell(alert: Alert) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Opened for each alert: they are rare, and a file that is closed is written.
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(_json(alert) + "\n")
+
+    return tell
+
+
+def webhook_channel(url: str, timeout: float = 2.0) -> Channel:
+    """Posts alerts to a web address as JSON, from a thread, so that training never waits.
+
+    The first failure is logged, without the path of the address, which may hold a token. When the
+    program ends, what is under way gets ``timeout`` seconds.
+
+    Args:
+        url: http or https.
+        timeout: seconds the other side may take to answer.
+    """
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError(
+            f"webhook: the address must begin with http:// or https:// and name a host, got scheme "
+            f"{parts.scheme!r} and host {parts.hostname!r}"
+        )
+    if not timeout > 0:
+        raise ValueError(f"webhook: timeout must be positive, got {timeout}")
+    return _Webhook(url, timeout)
+
+
+class _Broken(NamedTuple):
+    """A broken rule, before it is known what the check as a whole comes to."""
+
+    rule: Rule | str
+    """the name of the metric where it is not finite, which takes no rule"""
+    metric: str
+    value: float
+    limit: str
+    severity: Severity
+    then: Then
+
+
+class _Webhook:
+    def __init__(self, url: str, timeout: float) -> None:
+        self.url = url
+        self.timeout = timeout
+        self._failed = False
+        self._threads: list[threading.Thread] = []
+        # A daemon thread dies with the program, and the alert that stops a run is its last.
+        atexit.register(self._finish)
+
+    def __call__(self, alert: Alert) -> None:
+        self._threads = [thread for thread in self._threads if thread.is_alive()]
+        thread = threading.Thread(target=self._post, args=(_json(alert),), daemon=True)
+        thread.start()
+        self._threads.append(thread)
+
+    def _post(self, body: str) -> None:
+        headers = {"Content-Type": "application/json"}
+        request = Request(self.url, body.encode(), headers, method="POST")
+        try:
+            with urlopen(request, timeout=self.timeout):
+                pass
+        except Exception as error:  # in a thread nobody else would see it
+            if not self._failed:
+                self._failed = True
+                host = urlsplit(self.url).hostname
+                logger.error(
+                    "alerts do not reach the webhook at %s: %s; later failures are not logged",
+                    host,
+                    error,
+                )
+
+    def _finish(self) -> None:
+        end = time.monotonic() + self.timeout
+        for thread in self._threads:
+            thread.join(max(0.0, end - time.monotonic()))
+
+
+def _json(alert: Alert) -> str:
+    value = alert.value if math.isfinite(alert.value) else None
+    return json.dumps(alert._asdict() | {"value": value}, allow_nan=False)
+
+
+def _rule_from(number: int, entry: Any) -> Rule:
+    if not isinstance(entry, Mapping):
+        raise ValueError(f"alerts: rule {number} must be a mapping, got {entry!r}")
+    allowed = [field.name for field in fields(Rule)]
+    unknown = [key for key in entry if key not in allowed]
+    if unknown:
+        raise ValueError(
+            f"alerts: rule {number} has unknown {_quoted(unknown)}; allowed are {_quoted(allowed)}"
+        )
+    if "metric" not in entry:
+        raise ValueError(f"alerts: rule {number} needs a metric, got {_quoted(entry)} only")
+    return Rule(**entry)
+
+
+def _quoted(names: Any) -> str:
+    return ", ".join(repr(name) for name in names)
