@@ -18,8 +18,8 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $(READY)
 
-train: $(READY)  ## the main job, a minute: policies on the synthetic market, with a table and a picture
-	$(BIN)/python recipes/tour.py
+train: $(READY)  ## the main job, a minute or two: SAC on the synthetic market, with a report to open
+	$(BIN)/python recipes/offpolicy.py
 
 test: $(READY)   ## all tests, under 15 minutes
 	$(BIN)/python -m pytest

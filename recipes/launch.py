@@ -13,12 +13,14 @@ from typing import Any
 import torch
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
+from tensordict import TensorDictBase
 from torch import Tensor
 from torch.utils.tensorboard import SummaryWriter
 from torchrl import torchrl_logger
 
 from trading_torchrl.monitoring import (
     DEFAULTS,
+    ActionWatch,
     Alerts,
     file_channel,
     log_channel,
@@ -124,6 +126,29 @@ def due(frames: int, every: int, batch: int) -> bool:
 def broken(values: Mapping[str, Tensor]) -> list[str]:
     """Names of those that hold a number that is not finite."""
     return [name for name, value in values.items() if not bool(value.isfinite().all())]
+
+
+def learned(
+    losses: TensorDictBase, norm: Tensor, rate: float, batch: TensorDictBase
+) -> dict[str, float]:
+    """Figures of the last update, and of the rewards of the last batch."""
+    shown = {
+        "actor_loss": losses["loss_actor"],
+        "critic_loss": losses["loss_qvalue"],
+        "ent_coef": losses["alpha"],
+        "entropy": losses["entropy"],
+        "q": losses["q"],
+        "td_error": losses["td_error"],
+        "grad_norm": norm,
+        "learning_rate": torch.tensor(rate),
+        "reward": batch["next", "reward"].mean(),
+    }
+    return {f"train/{name}": float(value.detach()) for name, value in shown.items()}
+
+
+def watched(watch: ActionWatch) -> dict[str, float]:
+    """Figures of what the exploring policy did lately."""
+    return {f"train/{name}": value for name, value in watch.figures().items()}
 
 
 def start(config: DictConfig) -> tuple[dict[str, Any], Path, bool]:

@@ -16,7 +16,7 @@ from typing import Any
 
 import hydra
 import torch
-from launch import Run, broken, due, linear, set_machine, start, versions
+from launch import Run, broken, due, learned, linear, set_machine, start, versions, watched
 from omegaconf import DictConfig
 from tasks import make_task
 from torch.nn.utils import clip_grad_norm_, get_total_norm
@@ -83,6 +83,7 @@ def main(config: DictConfig) -> None:
     checkpoints = Checkpoints(folder / "checkpoints", run.keep)
     count: dict[str, Any] = {"frames": 0, "updates": 0, "owed": 0.0, "best": float("-inf")}
     evaluations: list[dict[str, float]] = []
+    norms: list[torch.Tensor] = []
 
     def state() -> dict[str, Any]:
         return {
@@ -143,6 +144,7 @@ def main(config: DictConfig) -> None:
                     optimizer.zero_grad()
                     (losses["loss_actor"] + losses["loss_qvalue"] + losses["loss_alpha"]).backward()
                     norm = clip_grad_norm_(trained, run.max_grad_norm)
+                    norms.append(norm)
                     wrong = broken({**losses, "gradient norm": norm})
                     if wrong:
                         break
@@ -157,21 +159,16 @@ def main(config: DictConfig) -> None:
                 figures: dict[str, float] = {}
                 if wrong:
                     figures[f"train/{wrong[0]}"] = float("nan")
-                elif count["updates"] and due(frames, run.log_every, batch_frames):
-                    losses = losses.detach()
-                    figures = {
-                        "train/actor_loss": float(losses["loss_actor"]),
-                        "train/critic_loss": float(losses["loss_qvalue"]),
-                        "train/ent_coef": float(losses["alpha"]),
-                        "train/entropy": float(losses["entropy"]),
-                        "train/q": float(losses["q"]),
-                        "train/td_error": float(losses["td_error"]),
-                        "train/grad_norm": float(norm),
-                        "train/learning_rate": rate,
-                        "train/reward": float(batch["next", "reward"].mean()),
-                        **{f"train/{name}": value for name, value in watch.figures().items()},
+                elif norms and due(frames, run.log_every, batch_frames):
+                    figures = learned(losses, norm, rate, batch) | watched(watch)
+                    histograms = {
+                        "actions/continuous_distribution": batch["action"],
+                        "rewards/component_histogram": batch["next", "reward"],
+                        "gradients/norm_distribution": torch.stack(norms),
                     }
-                    writer.add_histogram("actions/continuous_distribution", batch["action"], frames)
+                    for name, values in histograms.items():
+                        writer.add_histogram(name, values, frames)
+                    norms.clear()
 
                 # Evaluate.
                 judged: dict[str, float] = {}

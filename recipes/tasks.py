@@ -29,6 +29,7 @@ from trading_torchrl.data import (
     with_features,
 )
 from trading_torchrl.envs import MarketWindow, OraclePolicy, TradingEnv, reference
+from trading_torchrl.envs.oracles import KNOWLEDGE
 from trading_torchrl.envs.reference import optimum_share
 from trading_torchrl.evaluation import (
     Account,
@@ -157,12 +158,23 @@ class Trading:
     def _validation(self) -> TradingEnv:
         return whole_split(self.parts.validation, **self.seen, **self.judged)
 
+    @cached_property
+    def _best(self) -> Figures | None:
+        """The full oracle's figures on the validation split, where there is one."""
+        oracles = self._oracles(self.parts.validation, self.parts.knobs)
+        if "oracle_full" not in oracles:
+            return None
+        account = follow(self._validation, oracles["oracle_full"])
+        return judge(account, self.parts.validation.bars_per_year, self.kind)
+
     def evaluate(self, policy: Policy) -> Figures:
         """Deterministic over the whole validation split, and Sharpe of the stochastic policy."""
         env, years = self._validation, self.parts.validation.bars_per_year
         run = partial(follow, self._windowed(env), policy)
         figures = judge(run(), years, self.kind)
         exploring = judge(run(exploration=ExplorationType.RANDOM), years, self.kind)
+        if self._best is not None:
+            figures["growth_share"] = figures["growth"] / self._best["growth"]
         figures["stochastic_sharpe"] = exploring["sharpe_ratio_mean"]
         return figures
 
@@ -175,7 +187,7 @@ class Trading:
         years = market.bars_per_year
         rows = {name: judge(account, years, self.kind) for name, account in accounts.items()}
         control = None
-        if self.parts.knobs is not None:
+        if self.parts.knobs is not None and self.parts.knobs.predictability:
             nothing = Knobs(predictability=0.0)
             paths, bars = len(market.symbols), len(market)
             still = synthetic_market(paths, bars, 30_000, nothing)
@@ -206,6 +218,16 @@ class Trading:
                 final[f"martingale/{figure}"] = control["agent"][figure]
         return final
 
+    def _oracles(self, market: Market, knobs: Knobs | None) -> dict[str, Policy]:
+        """The best policies of a synthetic market, by what they know."""
+        if knobs is None or knobs.predictability == 0 or self.kind != "target":
+            return {}
+        rules = self.base.rules
+        band: dict[str, Any] = {
+            "cap": rules.cap, "short": rules.short, "risk_aversion": rules.risk_aversion
+        }  # fmt: skip
+        return {f"oracle_{each}": OraclePolicy(market, knobs, each, **band) for each in KNOWLEDGE}
+
     def _followed(
         self,
         market: Market,
@@ -226,14 +248,8 @@ class Trading:
             "buy_and_hold": ConstantPolicy(env, 1.0),
             "random": RandomPolicy(env),
         }
-        if knobs is not None and oracles and self.kind == "target":
-            band: dict[str, Any] = {
-                "cap": self.base.rules.cap,
-                "short": self.base.rules.short,
-                "risk_aversion": self.base.rules.risk_aversion,
-            }
-            for knowledge in ("full", "filtered", "signal"):
-                others[f"oracle_{knowledge}"] = OraclePolicy(market, knobs, knowledge, **band)
+        if oracles:
+            others |= self._oracles(market, knobs)
         return runs | {name: follow(env, each, progress=name) for name, each in others.items()}
 
 

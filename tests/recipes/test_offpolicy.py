@@ -81,7 +81,10 @@ def test_a_run_leaves_all_it_promises(straight):
         "train/actor_loss", "train/critic_loss", "train/ent_coef", "train/grad_norm",
         "train/action_entropy_continuous", "train/action_coverage_histogram", "eval/optimum_share",
     } <= set(events["scalars"])  # fmt: skip
-    assert "actions/continuous_distribution" in events["histograms"]
+    assert {
+        "actions/continuous_distribution", "rewards/component_histogram",
+        "gradients/norm_distribution",
+    } <= set(events["histograms"])  # fmt: skip
 
 
 def test_one_seed_is_one_result_and_another_seed_another(straight, tmp_path):
@@ -110,6 +113,7 @@ def test_a_market_run_goes_on_too(tmp_path, window):
     overrides = [*MARKET, f"window={window}"]
     whole = trained(tmp_path / "whole", *overrides)
     assert same(whole, stopped_and_resumed(tmp_path / "halves", overrides, 360))
+    assert {"growth_share", "sortino", "stochastic_sharpe"} <= whole["evaluations"][0].keys()
     figures = whole["figures"]
     assert {"sharpe_share", "growth_share", "martingale/growth", "random/growth"} <= figures.keys()
     report = (tmp_path / "whole" / "report.html").read_text()
