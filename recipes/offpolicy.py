@@ -183,13 +183,16 @@ def main(config: DictConfig) -> None:
                 for name, value in figures.items():
                     writer.add_scalar(name, value, frames)
                 told = wrong or frames >= run.watch_from  # an untrained policy may look collapsed
-                verdict = alerts.check(figures, frames) if figures and told else None
-                if verdict is not None and verdict.then == "stop":
+                verdict = alerts.check(figures if told else {}, frames)
+                if verdict.then == "stop":
                     stopped = next(a.message for a in verdict.alerts if a.then == "stop")
-                if wrong:
+                if wrong or verdict.then == "roll_back":
                     good, saved = checkpoints.newest()
-                    where = f"{' and '.join(wrong)} not finite at update {count['updates']}"
-                    tqdm.write(f"{where}, {frames:,} frames; the last good checkpoint is {good}")
+                    why = (
+                        f"{' and '.join(wrong)} not finite" if wrong else verdict.alerts[0].message
+                    )
+                    where = f"update {count['updates']}, {frames:,} frames"
+                    tqdm.write(f"{why} at {where}; the last good checkpoint is {good}")
                     if not stopped:
                         restore(saved)
                         torch.manual_seed(run.seed + frames)  # other draws, or it happens again

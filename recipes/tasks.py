@@ -80,6 +80,13 @@ class Task(Protocol):
         """Final figures of a policy, and a page to look at in the folder."""
 
 
+SUITABLE: dict[str, tuple[Any, ...]] = {
+    "actions": ("continuous", "target"),
+    "assets": (1,),
+    "reward": ("growth", "log_return", "differential_sharpe", "professional"),
+}
+"""Settings of the environment that an actor with one number a step can be trained in."""
+
 EPISODES = ("episode_bars", "random_start", "random_symbols")
 """Settings of training alone: policies are judged over a whole split."""
 
@@ -127,6 +134,12 @@ class Trading:
         window: int | None,
         seed: int,
     ) -> None:
+        for name, allowed in SUITABLE.items():
+            if name in env and env[name] not in allowed:
+                raise ValueError(
+                    f"this recipe trains with env.{name} {' or '.join(map(str, allowed))}, got"
+                    f" {env[name]!r}"
+                )
         self.parts = parts_of(market)
         self.scaler = Scaler.fit(self.parts.train)
         self.judged = {name: value for name, value in env.items() if name not in EPISODES}

@@ -222,6 +222,30 @@ def test_bad_settings_are_refused(tmp_path, override, said):
     assert re.search(said, done.stderr), done.stderr[-500:]
 
 
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("env.actions=discrete", "env.actions continuous or target, got 'discrete'"),
+        ("+env.assets=2", "env.assets 1, got 2"),
+        ("+env.reward=objectives", "got 'objectives'"),
+        ("+env.shorts=true", "shorts"),
+    ],
+)
+def test_unsuitable_markets_are_refused(tmp_path, override, said):
+    done = run(tmp_path, *MARKET, override)
+    assert done.returncode != 0
+    assert said in done.stderr
+
+
+def test_a_rule_may_roll_back(tmp_path):
+    rule = "{metric: train/learning_rate, above: 0, then: roll_back}"
+    overrides = [each for each in REFERENCE if each != "alerts=[]"]
+    done = run(tmp_path, *overrides, f"alerts=[{rule}]", "watch_from=1")
+    assert done.returncode == 1, done.stderr
+    assert "the last good checkpoint is" in done.stdout + done.stderr
+    assert "went back once already" in metrics_of(tmp_path)["stopped"]
+
+
 def test_what_is_not_finite_goes_back_once_and_then_stops(tmp_path):
     done = run(tmp_path, *REFERENCE, "lr=1e30", "lr_end=1e30", "max_grad_norm=1e30")
     assert done.returncode == 1
