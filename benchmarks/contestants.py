@@ -124,6 +124,7 @@ class Contestant:
         variables = {**os.environ, "PYTHONPATH": str(HERE), **MEMORY}
         for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
             variables[name] = str(threads)
+        self._lines = queue.Queue()
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  (closed in `close`)
         try:
             self._process = subprocess.Popen(
@@ -136,14 +137,16 @@ class Contestant:
             )
         except OSError as error:
             raise NotAvailable(str(error)) from error
-        threading.Thread(target=self._listen, args=(self._process,), daemon=True).start()
+        heard = (self._process, self._lines)
+        threading.Thread(target=self._listen, args=heard, daemon=True).start()
         self.facts = self._answer("ready", READY_SECONDS)
 
-    def _listen(self, process: "subprocess.Popen[str]") -> None:
+    @staticmethod
+    def _listen(process: "subprocess.Popen[str]", lines: "queue.Queue[str | None]") -> None:
         assert process.stdout is not None
         for line in process.stdout:
-            self._lines.put(line)
-        self._lines.put(None)
+            lines.put(line)
+        lines.put(None)
 
     def _answer(self, key: str, patience: float) -> dict[str, Any]:
         """The next protocol line with this key; anything else a peer prints is passed over."""

@@ -47,6 +47,7 @@ from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
 from tqdm import tqdm
 
 from trading_torchrl.modules import follow_slowly, make_actor, make_critics
+from trading_torchrl.monitoring import broken
 from trading_torchrl.objectives import SACLoss
 
 ROWS = 100_000
@@ -123,6 +124,7 @@ def ours(shape: Shape, bare: bool) -> tuple[Run, int]:
     critics = make_critics(shape.observation, shape.action, shape.hidden)
     loss = SACLoss(actor, critics, gamma=GAMMA)
     averaged = deepcopy(actor).requires_grad_(False)
+    both = list(averaged.parameters()), list(actor.parameters())
     trained = [each for each in loss.parameters() if each.requires_grad]
     optimizer = torch.optim.Adam(trained, lr=RATE, fused=True)
     replay = replay_of(shape, "terminated")
@@ -143,12 +145,11 @@ def ours(shape: Shape, bare: bool) -> tuple[Run, int]:
             optimizer.zero_grad()
             (losses["loss_actor"] + losses["loss_qvalue"] + losses["loss_alpha"]).backward()
             norm = clip_grad_norm_(trained, LONGEST)
-            figures = {**losses, "gradient norm": norm}
-            if [name for name, value in figures.items() if not bool(value.isfinite().all())]:
+            if broken({**losses, "gradient norm": norm}):
                 raise ArithmeticError("a loss or its gradient is not finite")
             optimizer.step()
             loss.update_targets(TAU)
-            follow_slowly(averaged, actor, AVERAGE)
+            follow_slowly(*both, AVERAGE)
 
     return alone if bare else as_in_the_recipe, numbers_in(trained)
 

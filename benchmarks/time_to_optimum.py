@@ -51,6 +51,7 @@ from tqdm import tqdm
 from trading_torchrl.envs.gym import VectorGymView
 from trading_torchrl.envs.reference import GarleanuPedersen, optimum_share
 from trading_torchrl.modules import follow_slowly, make_actor, make_critics
+from trading_torchrl.monitoring import broken
 from trading_torchrl.objectives import SACLoss
 
 CONF = Path(__file__).resolve().parents[1] / "recipes" / "conf"
@@ -141,14 +142,15 @@ Train = Callable[[Stopwatch], None]
 
 def ours(settings: Mapping[str, Any], seed: int) -> tuple[TensorDictModule, Train]:
     """The loop of `recipes/offpolicy.py`, without what it writes down; its averaged actor."""
-    env = GarleanuPedersen(settings["num_envs"], seed=seed)
+    env = GarleanuPedersen(settings["env"]["num_envs"], seed=seed)
     actor = make_actor(2, 1, settings["hidden"])
     critics = make_critics(2, 1, settings["hidden"])
     loss = SACLoss(actor, critics, **settings["loss"])
     averaged = deepcopy(actor).requires_grad_(False)
+    both = list(averaged.parameters()), list(actor.parameters())
     trained = [each for each in loss.parameters() if each.requires_grad]
     optimizer = torch.optim.Adam(trained, lr=settings["lr"], fused=True)
-    batch_frames = settings["num_envs"] * settings["steps_per_batch"]
+    batch_frames = settings["env"]["num_envs"] * settings["steps_per_batch"]
     collector = Collector(
         env,
         actor,
@@ -183,12 +185,11 @@ def ours(settings: Mapping[str, Any], seed: int) -> tuple[TensorDictModule, Trai
                 optimizer.zero_grad()
                 (losses["loss_actor"] + losses["loss_qvalue"] + losses["loss_alpha"]).backward()
                 norm = clip_grad_norm_(trained, settings["max_grad_norm"])
-                figures = {**losses, "gradient norm": norm}
-                if [name for name, value in figures.items() if not bool(value.isfinite().all())]:
+                if broken({**losses, "gradient norm": norm}):
                     raise ArithmeticError("a loss or its gradient is not finite")
                 optimizer.step()
                 loss.update_targets(settings["tau"])
-                follow_slowly(averaged, actor, settings["actor_average"])
+                follow_slowly(*both, settings["actor_average"])
                 updates, owed = updates + 1, owed - 1
         collector.shutdown()
 
@@ -284,7 +285,7 @@ def sb3_defaults(settings: Mapping[str, Any], seed: int) -> tuple[TensorDictModu
 
 def sb3_ours(settings: Mapping[str, Any], seed: int) -> tuple[TensorDictModule, Train]:
     """Our settings and as many accounts; it has no averaged actor, and clips no gradient."""
-    view = VectorGymView(GarleanuPedersen(settings["num_envs"], seed=seed))
+    view = VectorGymView(GarleanuPedersen(settings["env"]["num_envs"], seed=seed))
     loss, steps = settings["loss"], settings["steps_per_batch"]
     model = SAC(
         "MlpPolicy",
@@ -296,7 +297,7 @@ def sb3_ours(settings: Mapping[str, Any], seed: int) -> tuple[TensorDictModule, 
         tau=settings["tau"],
         gamma=loss["gamma"],
         train_freq=steps,
-        gradient_steps=round(settings["num_envs"] * steps * settings["updates_per_frame"]),
+        gradient_steps=round(settings["env"]["num_envs"] * steps * settings["updates_per_frame"]),
         ent_coef=f"auto_{loss['alpha_init']}",
         target_entropy=loss["target_entropy"],
         policy_kwargs={"net_arch": list(settings["hidden"])},

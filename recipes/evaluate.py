@@ -12,7 +12,7 @@ from pathlib import Path
 
 import hydra
 import torch
-from launch import load_settings, set_machine
+from launch import SPLITS, load_settings, set_machine
 from omegaconf import DictConfig
 from tasks import make_task
 
@@ -20,8 +20,6 @@ from trading_torchrl.checkpoint import CheckpointError, Checkpoints
 from trading_torchrl.evaluation import write_json
 from trading_torchrl.modules import make_actor
 from trading_torchrl.resume import parameters_sha256
-
-SPLITS = ("validation", "test")
 
 
 @hydra.main(version_base="1.3", config_path="conf", config_name="evaluate")
@@ -49,7 +47,10 @@ def main(config: DictConfig) -> None:
     out.mkdir(exist_ok=True)
     torch.manual_seed(settings["seed"])
     frames = saved["count"]["frames"]
-    facts = {"run": folder.name, "checkpoint": path.name, "frames": f"{frames:,}"}
+    facts = {
+        "run": folder.name, "checkpoint": path.name, "frames": f"{frames:,}",
+        "seed": str(settings["seed"]),
+    }  # fmt: skip
     figures = task.report(actor, config.split, out, facts, saved["evaluations"])
     write_json(
         folder / f"evaluation_{config.split}.json",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import platform
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from datetime import datetime
@@ -31,6 +33,7 @@ from trading_torchrl.monitoring import (
 
 MAY_CHANGE = ("resume", "total_frames", "stop_at")
 SAVED = "config.yaml"
+SPLITS = ("validation", "test")
 
 
 def _folder(resume: str | None, parent: str) -> str:
@@ -80,6 +83,8 @@ class Run:
             value = getattr(self, name)
             if not isinstance(value, int) or value < 1:
                 raise SystemExit(f"{name} must be a whole number of at least 1, got {value!r}")
+        if not self.lr_end >= 0:
+            raise SystemExit(f"lr_end must be at least 0, got {self.lr_end}")
         for name in ("warmup_frames", "updates_per_frame", "watch_from"):
             if not getattr(self, name) >= 0:
                 raise SystemExit(f"{name} must be at least 0, got {getattr(self, name)}")
@@ -123,11 +128,6 @@ def due(frames: int, every: int, batch: int) -> bool:
     return frames // every > (frames - batch) // every
 
 
-def broken(values: Mapping[str, Tensor]) -> list[str]:
-    """Names of those that hold a number that is not finite."""
-    return [name for name, value in values.items() if not bool(value.isfinite().all())]
-
-
 def learned(
     losses: TensorDictBase, norm: Tensor, rate: float, batch: TensorDictBase
 ) -> dict[str, float]:
@@ -157,8 +157,18 @@ def start(config: DictConfig) -> tuple[dict[str, Any], Path, bool]:
     A run that is gone on with keeps its settings, all but those in ``MAY_CHANGE``.
     """
     settings = _plain(config)
+    if settings["market"]["report_split"] not in SPLITS:
+        raise SystemExit(
+            f"market.report_split is {' or '.join(SPLITS)}, got"
+            f" {settings['market']['report_split']!r}"
+        )
     folder = Path(HydraConfig.get().runtime.output_dir)
     if settings["resume"] is None:
+        if list((folder / "checkpoints").glob("*")):
+            raise SystemExit(
+                f"{folder} holds a run already: go on with it by resume={folder}, or choose"
+                " another folder by hydra.run.dir=..."
+            )
         OmegaConf.save(config, folder / SAVED, resolve=True)
         return settings, folder, False
     changed = [each.lstrip("+~").split("=")[0] for each in HydraConfig.get().overrides.task]
@@ -172,6 +182,11 @@ def start(config: DictConfig) -> tuple[dict[str, Any], Path, bool]:
     saved |= {"resume": settings["resume"], "stop_at": settings["stop_at"]}
     if "total_frames" in changed:
         saved["total_frames"] = settings["total_frames"]
+        longer = OmegaConf.load(folder / SAVED)
+        assert isinstance(longer, DictConfig)
+        longer["total_frames"] = settings["total_frames"]
+        OmegaConf.save(longer, folder / f"{SAVED}.new")
+        os.replace(folder / f"{SAVED}.new", folder / SAVED)
     return saved, folder, True
 
 
@@ -186,15 +201,32 @@ def load_settings(folder: Path) -> dict[str, Any]:
 
 
 def _plain(config: DictConfig) -> dict[str, Any]:
+    """Settings as they are, the number of accounts apart from those of the environment."""
     settings = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
     assert isinstance(settings, dict)
-    return {str(name): value for name, value in settings.items()}
+    plain = {str(name): value for name, value in settings.items()}
+    plain["env"] = dict(plain["env"])
+    return plain | {"num_envs": plain["env"].pop("num_envs")}
 
 
 def versions() -> dict[str, str]:
     """Of what a run's bits depend on."""
     packages = ("trading-torchrl", "torch", "torchrl", "tensordict", "gymnasium")
     return {"python": platform.python_version(), **{name: version(name) for name in packages}}
+
+
+def runtime(
+    began: float, trained_for: float, first: Mapping[str, Any], count: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What differs from machine to machine: seconds since ``began`` and of training, speed."""
+    return {
+        "seconds": time.perf_counter() - began,
+        "training_seconds": trained_for,
+        "frames_per_second": (count["frames"] - first["frames"]) / trained_for,
+        "updates_per_second": (count["updates"] - first["updates"]) / trained_for,
+        "threads": torch.get_num_threads(),
+        "versions": versions(),
+    }
 
 
 def set_machine(threads: int, precision: str, seed: int) -> float:

@@ -16,7 +16,7 @@ from typing import Any
 
 import hydra
 import torch
-from launch import Run, broken, due, learned, linear, set_machine, start, versions, watched
+from launch import Run, due, learned, linear, runtime, set_machine, start, watched
 from omegaconf import DictConfig
 from tasks import make_task
 from torch.nn.utils import clip_grad_norm_, get_total_norm
@@ -28,7 +28,7 @@ from tqdm import tqdm
 from trading_torchrl.checkpoint import Checkpoints
 from trading_torchrl.evaluation import write_json
 from trading_torchrl.modules import follow_slowly, make_actor, make_critics
-from trading_torchrl.monitoring import ActionWatch
+from trading_torchrl.monitoring import ActionWatch, broken
 from trading_torchrl.objectives import SACLoss
 from trading_torchrl.resume import (
     StopRequest,
@@ -44,6 +44,7 @@ from trading_torchrl.resume import (
 def main(config: DictConfig) -> None:
     """Trains, and reports."""
     # Settings, and what is trained on.
+    began = time.perf_counter()
     settings, folder, resumed = start(config)
     run = Run.of(settings)
     rounding = set_machine(run.threads, run.matmul_precision, run.seed)
@@ -54,6 +55,7 @@ def main(config: DictConfig) -> None:
     critics = make_critics(task.inputs, task.actions, run.hidden, task.in_keys, members=run.critics)
     loss = SACLoss(actor, critics, **settings["loss"])
     averaged = deepcopy(actor).requires_grad_(False)
+    both = list(averaged.parameters()), list(actor.parameters())
     trained = [each for each in loss.parameters() if each.requires_grad]
     optimizer = torch.optim.Adam(trained, lr=run.lr, fused=True)
 
@@ -77,10 +79,12 @@ def main(config: DictConfig) -> None:
     )
 
     # What watches it, and what is kept of it.
-    writer = SummaryWriter(str(folder))
+    checkpoints = Checkpoints(folder / "checkpoints", run.keep)
+    saved = checkpoints.newest()[1] if resumed else None
+    known = saved["count"]["frames"] if saved else 0
+    writer = SummaryWriter(str(folder), purge_step=known + 1 if saved else None)
     watch = ActionWatch(task.kind)
     alerts = run.alerts_to(folder, writer)
-    checkpoints = Checkpoints(folder / "checkpoints", run.keep)
     count: dict[str, Any] = {"frames": 0, "updates": 0, "owed": 0.0, "best": float("-inf")}
     evaluations: list[dict[str, float]] = []
     norms: list[torch.Tensor] = []
@@ -110,11 +114,11 @@ def main(config: DictConfig) -> None:
         count.update(saved["count"])
         evaluations[:] = saved["evaluations"]
 
-    if resumed:
-        restore(checkpoints.newest()[1])
+    if saved:
+        restore(saved)
     else:
         checkpoints.save(0, state())
-    began, first = time.perf_counter(), dict(count)
+    trains, first = time.perf_counter(), dict(count)
     last = run.stop_at or run.total_frames
     stopped = ""
     bar = tqdm(total=last, initial=count["frames"], unit="frame", desc=task.name, smoothing=0.05)
@@ -150,7 +154,7 @@ def main(config: DictConfig) -> None:
                         break
                     optimizer.step()
                     loss.update_targets(run.tau)
-                    follow_slowly(averaged, actor, run.actor_average)
+                    follow_slowly(*both, run.actor_average)
                     count["updates"] += 1
                     count["owed"] -= 1
                 wrong = wrong or broken({"parameters": get_total_norm(trained)})
@@ -196,6 +200,7 @@ def main(config: DictConfig) -> None:
                     if not stopped:
                         restore(saved)
                         torch.manual_seed(run.seed + frames)  # other draws, or it happens again
+                        checkpoints.save(count["frames"], state())
                         bar.n = count["frames"]
                     continue
 
@@ -214,33 +219,27 @@ def main(config: DictConfig) -> None:
         writer.close()
 
     # Report.
-    seconds = time.perf_counter() - began
-    final = evaluations[-1] if evaluations else {}
-    if count["frames"] >= run.total_frames:
+    trained_for = time.perf_counter() - trains
+    final, split = {}, settings["market"]["report_split"]
+    if count["frames"] >= run.total_frames and not stopped:
         torch.manual_seed(run.seed)
         facts = {"seed": str(run.seed), "frames": f"{count['frames']:,}", "algorithm": "SAC"}
-        split = settings["market"].get("report_split", "test")
         final = task.report(averaged, split, folder, facts, evaluations)
     metrics = {
         "figures": final,
+        "split": split if final else None,
         "evaluations": evaluations,
         "seed": run.seed,
         "frames": count["frames"],
         "updates": count["updates"],
         "stopped": stopped,
         "parameters_sha256": parameters_sha256(loss, averaged),
-        "runtime": {
-            "seconds": seconds,
-            "frames_per_second": (count["frames"] - first["frames"]) / seconds,
-            "updates_per_second": (count["updates"] - first["updates"]) / seconds,
-            "product_rounding": rounding,
-            "threads": run.threads,
-            "versions": versions(),
-        },
+        "runtime": runtime(began, trained_for, first, count) | {"product_rounding": rounding},
     }
     write_json(folder / "metrics.json", metrics)
     shown = "  ".join(f"{name} {value:.4g}" for name, value in final.items() if "/" not in name)
-    sys.stdout.write(f"\n{shown}\n\n{folder}: metrics.json, report.html, checkpoints\n")
+    page = ", report.html" if final else ""
+    sys.stdout.write(f"\n{shown}\n\n{folder}: metrics.json, checkpoints{page}\n")
     if stopped:
         sys.stdout.write(f"stopped: {stopped}; go on with resume={folder}\n")
         sys.exit(0 if stopped.startswith("SIG") else 1)

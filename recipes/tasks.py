@@ -5,7 +5,9 @@ A task has an environment to train in, says what its networks see, and judges po
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -24,6 +26,7 @@ from trading_torchrl.data import (
     Market,
     Scaler,
     load_csv,
+    slow_features,
     split,
     synthetic_market,
     with_features,
@@ -102,21 +105,31 @@ class Parts(NamedTuple):
     knobs: Knobs | None
 
 
+def drawn(paths: int, bars: int, seed: int, knobs: Knobs) -> Market:
+    """A synthetic market of so many bars after the warm-up."""
+    return with_features(synthetic_market(paths, bars + WARMUP, seed, knobs), slow_features)
+
+
 def parts_of(market: Mapping[str, Any]) -> Parts:
     """Loads or draws what ``conf/market`` describes."""
     if market["source"] == "synthetic":
         knobs = Knobs(**market["knobs"])
         train, validation, test = (
-            synthetic_market(part["paths"], part["bars"] + WARMUP, part["seed"], knobs)
+            drawn(part["paths"], part["bars"], part["seed"], knobs)
             for part in (market[name] for name in ("train", "validation", "test"))
         )
         return Parts(train, validation, test, knobs)
     if market["source"] != "csv":
         raise ValueError(f"market.source is synthetic or csv, got {market['source']!r}")
     names = ("train", "validation", "meta", "test", "purge", "embargo")
-    loaded = with_features(load_csv(market["path"]))
+    loaded = with_features(load_csv(market["path"]), slow_features)
     cut = split(loaded, **{name: market[name] for name in names})
     return Parts(cut.train, cut.validation, cut.test, None)
+
+
+def share(figures: Figures, best: Figures, name: str) -> float:
+    """Of the best policy's figure; NaN where that is not above 0."""
+    return figures[name] / best[name] if best[name] > 0 else math.nan
 
 
 class Trading:
@@ -187,7 +200,7 @@ class Trading:
         figures = judge(run(), years, self.kind)
         exploring = judge(run(exploration=ExplorationType.RANDOM), years, self.kind)
         if self._best is not None:
-            figures["growth_share"] = figures["growth"] / self._best["growth"]
+            figures["growth_share"] = share(figures, self._best, "growth")
         figures["stochastic_sharpe"] = exploring["sharpe_ratio_mean"]
         return figures
 
@@ -201,9 +214,9 @@ class Trading:
         rows = {name: judge(account, years, self.kind) for name, account in accounts.items()}
         control = None
         if self.parts.knobs is not None and self.parts.knobs.predictability:
-            nothing = Knobs(predictability=0.0)
+            nothing = replace(self.parts.knobs, predictability=0.0)
             paths, bars = len(market.symbols), len(market)
-            still = synthetic_market(paths, bars, 30_000, nothing)
+            still = drawn(paths, bars - WARMUP, 30_000, nothing)
             traded = self._followed(still, nothing, policy, oracles=False, progress="martingale")
             control = {name: judge(each, years, self.kind) for name, each in traded.items()}
         base = self.base.rules
@@ -211,6 +224,7 @@ class Trading:
             **facts,
             "split": f"{split}: {len(market.symbols)} symbols, {len(market):,} bars each",
             "costs": f"{1e4 * base.cost:g} bps of the traded value",
+            "episodes": "one account a symbol, from the first bar to the last",
             "fills": "at the next open" if base.fill == "next_open" else "at the close",
         }
         write_report(
@@ -220,14 +234,14 @@ class Trading:
         final = dict(rows["agent"])
         best = rows.get("oracle_full")
         if best is not None:
-            final["sharpe_share"] = final["sharpe_ratio_mean"] / best["sharpe_ratio_mean"]
-            final["growth_share"] = final["growth"] / best["growth"]
+            final["sharpe_share"] = share(final, best, "sharpe_ratio_mean")
+            final["growth_share"] = share(final, best, "growth")
         for name in ("buy_and_hold", "random", "oracle_full"):
-            for figure in ("sharpe_ratio_mean", "growth"):
+            for figure in ("sharpe_ratio_mean", "sharpe_error", "growth", "growth_error"):
                 if name in rows:
                     final[f"{name}/{figure}"] = rows[name][figure]
         if control is not None:
-            for figure in ("growth", "growth_error", "gross_profit", "gross_profit_error"):
+            for figure in ("gross_profit", "gross_profit_error", "net_profit", "net_profit_error"):
                 final[f"martingale/{figure}"] = control["agent"][figure]
         return final
 
@@ -301,7 +315,7 @@ class Reference:
         self, policy: Policy, split: str, folder: Path, facts: Mapping[str, str], log: list[Figures]
     ) -> Figures:
         """The share of the optimum on fresh noise."""
-        seed = {"validation": 1_000_000, "test": 2_000_000}[split]
+        seed = {"validation": 1_000_000, "test": 4_000_000}[split]
         final = self.evaluate(policy, 256, seed)
         title = f"{self.name}: share of the optimum"
         facts = {**facts, "split": f"{split}: 256 episodes from seed {seed:,}"}
@@ -380,7 +394,7 @@ class Gym:
         self, policy: Policy, split: str, folder: Path, facts: Mapping[str, str], log: list[Figures]
     ) -> Figures:
         """The mean return of fresh episodes."""
-        seed = {"validation": 1_000_000, "test": 2_000_000}[split]
+        seed = {"validation": 1_000_000, "test": 4_000_000}[split]
         final = self.evaluate(policy, 100, seed)
         facts = {**facts, "split": f"{split}: 100 episodes from seed {seed:,}"}
         write_report(

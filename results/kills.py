@@ -4,14 +4,15 @@
     python results/kills.py --kills 20
 
 Two runs are killed again and again and gone on with after each kill. After each kill a checkpoint
-must load, at most one interval older than the newest file. In the end their parameters must equal
-those of runs that nobody killed.
+must load, at most one interval older than what the run last reported. In the end their parameters
+must equal those of runs that nobody killed.
 """
 
 import argparse
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -26,10 +27,10 @@ from tqdm import tqdm
 from trading_torchrl.checkpoint import Checkpoints
 
 ROOT = Path(__file__).resolve().parent.parent
-EVERY = 640
+EVERY, BATCH = 640, 8
 FRAMES = 4_000_000
 SETTINGS = [
-    "env=garleanu_pedersen", "threads=1", "hidden=[16]", "batch_size=32", "num_envs=8",
+    "env=garleanu_pedersen", "threads=1", "hidden=[16]", "batch_size=32", f"env.num_envs={BATCH}",
     "updates_per_frame=0.0625", "warmup_frames=64", f"checkpoint_every={EVERY}",
     "evaluate_every=1_000_000_000", "log_every=64", f"total_frames={FRAMES}",
 ]  # fmt: skip
@@ -41,21 +42,31 @@ def command(folder: Path, resume: bool) -> list[str]:
     return [sys.executable, str(ROOT / "recipes" / "offpolicy.py"), *given]
 
 
-def killed(folder: Path, resume: bool, draw: random.Random) -> bool:
-    """Starts the run and kills it at a random moment; whether that was in mid-write."""
-    process = subprocess.Popen(
-        command(folder, resume), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )  # fmt: skip
-    before = newest_frames(folder) if resume else -1
-    until = time.monotonic() + 120
-    # The start takes seconds and writes nothing: wait for the first new checkpoint.
-    while newest_frames(folder) <= before and time.monotonic() < until:
-        time.sleep(0.005)
-    time.sleep(draw.random())
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    return any(not path.name.endswith(".pt") for path in (folder / "checkpoints").iterdir())
+def killed(folder: Path, resume: bool, draw: random.Random) -> tuple[int, bool]:
+    """Starts the run and kills it: the frames it last reported, and whether it was in mid-write.
+
+    One kill in five falls into the start, the others within a second after a new checkpoint.
+    """
+    progress = folder.with_suffix(".progress")
+    before = newest_frames(folder)
+    early = resume and draw.random() < 0.2
+    with open(progress, "w") as said:
+        process = subprocess.Popen(
+            command(folder, resume), stdout=subprocess.DEVNULL, stderr=said, start_new_session=True
+        )
+        until = time.monotonic() + 120
+        while not early and newest_frames(folder) <= before and process.poll() is None:
+            if time.monotonic() > until:
+                raise SystemExit("the run wrote no checkpoint within two minutes")
+            time.sleep(0.005)
+        time.sleep(draw.uniform(0, 5) if early else draw.random())
+        if process.poll() is not None:
+            raise SystemExit(f"the run ended by itself:\n{progress.read_text()[-2000:]}")
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    reported = re.findall(rf"(\d+)/{FRAMES}", progress.read_text())
+    writing = any(not path.name.endswith(".pt") for path in (folder / "checkpoints").iterdir())
+    return int(reported[-1]) if reported else 0, writing
 
 
 def newest_frames(folder: Path) -> int:
@@ -69,14 +80,13 @@ def chain(place: Path, kills: int, seed: int, bar: tqdm) -> dict[str, int]:
     draw, folder = random.Random(seed), place / f"run{seed}"
     found = dict.fromkeys(("loaded", "behind", "in_write", "fell_back"), 0)
     for kill in range(kills):
-        writing = killed(folder, kill > 0, draw)
+        reached, writing = killed(folder, kill > 0, draw)
         checkpoints = Checkpoints(folder / "checkpoints")
-        named = newest_frames(folder)
         path, state = checkpoints.newest()
         found["loaded"] += 1
         found["in_write"] += writing
         found["fell_back"] += path != checkpoints.paths()[0]
-        found["behind"] += state["count"]["frames"] < named - EVERY
+        found["behind"] += reached - state["count"]["frames"] > EVERY + BATCH
         bar.update()
     # Straight through to the same frames, by somebody who was never killed.
     last, whole = f"stop_at={newest_frames(folder) + EVERY}", place / f"whole{seed}"

@@ -45,7 +45,8 @@ TRAINING = ("learn_reference", "learn_market", "learn_pendulum", "kills")
 
 def fingerprint(name: str) -> str:
     """Of all the code a figure depends on."""
-    own = [HERE / f"{name}.py", *sorted((ROOT / "tests" / "envs").glob("*.py"))]
+    own = [HERE / f"{each}.py" for each in (name, "rows", "runs")] + [ROOT / "constraints.txt"]
+    own += sorted((ROOT / "tests" / "envs").glob("*.py"))
     return sources(*own, recipes=name in TRAINING).hex()
 
 

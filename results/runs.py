@@ -27,15 +27,17 @@ def train_all(
     Every run has one thread, so what it learns does not depend on how many run beside it.
     """
     wanted = [(name, seed) for name in settings for seed in seeds]
-    workers = max(1, (os.cpu_count() or 2))
     found: dict[tuple[str, int], dict[str, Any]] = {}
-    with ThreadPoolExecutor(workers) as pool:
+    pool = ThreadPoolExecutor(max(1, os.cpu_count() or 2))
+    try:
         runs = {
             each: pool.submit(train, [*settings[each[0]], f"seed={each[1]}"], recipe)
             for each in wanted
         }
         for each in tqdm(wanted, desc="runs"):
             found[each] = runs[each].result()
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
     return {name: [found[name, seed] for seed in seeds] for name in settings}
 
 
@@ -44,19 +46,21 @@ def train(overrides: Sequence[str], recipe: str = "offpolicy") -> dict[str, Any]
     digest = hashlib.sha256(json.dumps([recipe, *overrides]).encode() + sources()).hexdigest()
     folder = RUNS / digest[:24]
     metrics = folder / "metrics.json"
-    if not metrics.exists():
+    if not finished(metrics):
         started = list(folder.glob("checkpoints/frames_*.pt"))
         if not started:
             shutil.rmtree(folder, ignore_errors=True)
-        given = [f"resume={folder}"] if started else [f"hydra.run.dir={folder}", *overrides]
+        begin = [f"hydra.run.dir={folder}", *overrides, "threads=1", "market.report_split=test"]
+        given = [f"resume={folder}"] if started else begin
         command = [sys.executable, str(ROOT / "recipes" / f"{recipe}.py"), *given]
-        if not started:
-            command.append("threads=1")
         environment = os.environ | {"OMP_NUM_THREADS": "1"}
         done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment)
-        if not metrics.exists():
-            raise SystemExit(f"{' '.join(command)} failed:\n{done.stderr[-2000:]}")
-    found = json.loads(metrics.read_text())
-    if found["stopped"]:
-        print(f"{' '.join(overrides)} stopped early: {found['stopped']}", file=sys.stderr)
-    return found | {"folder": str(folder)}
+        if not finished(metrics):
+            said = (done.stdout + done.stderr)[-2000:]
+            raise SystemExit(f"{' '.join(command)} did not come to its end:\n{said}")
+    return json.loads(metrics.read_text()) | {"folder": str(folder)}
+
+
+def finished(metrics: Path) -> bool:
+    """Whether a run came to its end; one that was stopped has no final figures."""
+    return metrics.exists() and bool(json.loads(metrics.read_text())["figures"])

@@ -12,7 +12,13 @@ from tensordict import TensorDict
 from torchrl.data import Binary, Bounded, Composite, Unbounded
 from torchrl.envs import EnvBase, TransformedEnv
 
-from trading_torchrl.data import MarketError, Scaler, standard_features, with_features
+from trading_torchrl.data import (
+    MarketError,
+    Scaler,
+    slow_features,
+    standard_features,
+    with_features,
+)
 from trading_torchrl.data.synthetic import synthetic_market
 from trading_torchrl.envs import LONG_SHORT, MarketWindow, TradingEnv, settings
 from trading_torchrl.lookahead import MODES, check, find_env_lookahead, find_lookahead, main
@@ -115,6 +121,7 @@ def windows_times_matrix(market):
 
 HONEST = {
     "the 23 features": standard_features,
+    "the slow features": slow_features,
     "shift": in_pandas(lambda c: c.shift(3)),  # NaN where nothing is known yet
     "percent change": in_pandas(lambda c: c.pct_change()),
     "rolling mean": in_pandas(lambda c: c.rolling(20).mean()),

@@ -24,7 +24,8 @@ from trading_torchrl.evaluation import (
 
 NAMES = {
     "sharpe_ratio_mean", "sharpe_error", "sortino", "calmar", "growth", "growth_error",
-    "gross_profit", "gross_profit_error", "costs", "total_return", "max_drawdown", "win_rate",
+    "gross_profit", "gross_profit_error", "net_profit", "net_profit_error", "costs",
+    "total_return", "max_drawdown", "win_rate",
     "profit_factor", "trades", "round_trips", "trade_length", "turnover", "exposure",
     "position_std", "action_entropy", "coverage", "largest_name_share", "trade_rate",
 }  # fmt: skip
@@ -85,6 +86,9 @@ def test_random_targets(market: Market) -> None:
     assert figures["turnover"] == pytest.approx(2 / 3 * market.bars_per_year, rel=0.05)
     assert figures["costs"] == pytest.approx(3e-4 * figures["turnover"])
     # Growth loses what is paid, and half the variance.
+    assert figures["gross_profit"] - figures["net_profit"] == pytest.approx(
+        figures["costs"], rel=1e-3
+    )
     lost = figures["gross_profit"] - figures["growth"]
     assert figures["costs"] < lost < 1.1 * figures["costs"]
     assert figures["trade_length"] == pytest.approx(2, abs=0.2)

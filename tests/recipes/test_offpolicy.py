@@ -17,16 +17,19 @@ ROOT = Path(__file__).resolve().parents[2]
 
 TINY = ["hidden=[16]", "threads=1", "batch_size=32", "alerts=[]"]
 REFERENCE = [
-    *TINY, "env=garleanu_pedersen", "num_envs=8", "updates_per_frame=0.125", "warmup_frames=64",
+    *TINY, "env=garleanu_pedersen", "env.num_envs=8", "updates_per_frame=0.125", "warmup_frames=64",
     "total_frames=1_280", "evaluate_every=640", "checkpoint_every=320", "log_every=160",
 ]  # fmt: skip
 MARKET = [
-    *TINY, "num_envs=8", "updates_per_frame=0.125", "warmup_frames=64", "total_frames=640",
+    *TINY, "env.num_envs=8", "updates_per_frame=0.125", "warmup_frames=64", "total_frames=640",
     "evaluate_every=320", "checkpoint_every=320", "log_every=160", "+env.compiled=false",
     "+env.episode_bars=100",
     "market.train.paths=4", "market.train.bars=300", "market.validation.paths=2",
     "market.validation.bars=60", "market.test.paths=3", "market.test.bars=80",
 ]  # fmt: skip
+
+
+LONG = 100_000
 
 
 def command(name, folder, *overrides):
@@ -97,6 +100,7 @@ def test_one_seed_is_one_result_and_another_seed_another(straight, tmp_path):
 def stopped_and_resumed(folder, overrides, stop_at):
     first = trained(folder, *overrides, f"stop_at={stop_at}")
     assert first["frames"] == stop_at
+    assert first["figures"] == {}
     done = run(None, f"resume={folder}", "stop_at=null")
     assert done.returncode == 0, done.stderr
     return metrics_of(folder)
@@ -108,17 +112,39 @@ def test_stopping_and_going_on_changes_nothing(straight, tmp_path):
     assert same(whole, stopped_and_resumed(tmp_path / "halves", REFERENCE, 560))
 
 
-@pytest.mark.parametrize("window", ["null", "8"])
-def test_a_market_run_goes_on_too(tmp_path, window):
-    overrides = [*MARKET, f"window={window}"]
+@pytest.mark.parametrize(
+    "changed", [["window=null"], ["window=8"], ["+env.compiled=true", "threads=2"]]
+)
+def test_a_market_run_goes_on_too(tmp_path, changed):
+    names = [each.split("=")[0] for each in changed]
+    overrides = [*(each for each in MARKET if each.split("=")[0] not in names), *changed]
     whole = trained(tmp_path / "whole", *overrides)
     assert same(whole, stopped_and_resumed(tmp_path / "halves", overrides, 360))
     assert {"growth_share", "sortino", "stochastic_sharpe"} <= whole["evaluations"][0].keys()
     figures = whole["figures"]
-    assert {"sharpe_share", "growth_share", "martingale/growth", "random/growth"} <= figures.keys()
+    assert {
+        "sharpe_share",
+        "growth_share",
+        "martingale/net_profit",
+        "random/growth",
+    } <= figures.keys()
+    events = EventAccumulator(str(tmp_path / "whole")).Reload().Tags()["scalars"]
+    assert {
+        "train/trade_execution_rate", "eval/sharpe_ratio_mean", "eval/sortino",
+        "eval/total_return", "eval/growth_share", "eval/max_drawdown", "eval/win_rate",
+        "eval/profit_factor", "eval/position_std",
+    } <= set(events)  # fmt: skip
     report = (tmp_path / "whole" / "report.html").read_text()
     for said in ("3 bps", "next open", "oracle_full", "buy_and_hold", "Control"):
         assert said in report, said
+
+
+def test_a_folder_that_holds_a_run_is_refused(straight):
+    folder, metrics = straight
+    refused = run(folder, *REFERENCE)
+    assert refused.returncode != 0
+    assert "holds a run already" in refused.stderr
+    assert metrics_of(folder) == metrics
 
 
 def test_only_the_length_may_change_when_going_on(straight):
@@ -134,13 +160,14 @@ def test_a_longer_run_goes_on_from_a_finished_one(tmp_path):
     done = run(None, f"resume={tmp_path}", "total_frames=1_600")
     assert done.returncode == 0, done.stderr
     assert metrics_of(tmp_path)["frames"] == 1_600
+    assert "total_frames: 1600" in (tmp_path / "config.yaml").read_text()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_saves_and_stops(straight, tmp_path, number):
-    _, whole = straight
+def test_a_signal_saves_and_stops(tmp_path, number):
+    long = [*(each for each in REFERENCE if "frames=1_" not in each), f"total_frames={LONG}"]
     process = subprocess.Popen(
-        command("offpolicy", tmp_path, *REFERENCE, "total_frames=1_280"),
+        command("offpolicy", tmp_path, *long),
         stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
     until = time.monotonic() + 60
@@ -149,10 +176,14 @@ def test_a_signal_saves_and_stops(straight, tmp_path, number):
     process.send_signal(number)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 0, err
-    if metrics_of(tmp_path)["frames"] < 1_280:
-        assert f"stopped: {number.name}" in out
-        assert run(None, f"resume={tmp_path}").returncode == 0
-    assert same(whole, metrics_of(tmp_path))
+    assert f"stopped: {number.name}" in out
+    stopped = metrics_of(tmp_path)
+    assert 0 < stopped["frames"] < LONG
+    assert stopped["figures"] == {}
+    again = run(None, f"resume={tmp_path}", f"stop_at={stopped['frames'] + 80}")
+    assert again.returncode == 0, again.stderr
+    straight = trained(tmp_path / "straight", *long, f"stop_at={stopped['frames'] + 80}")
+    assert same(straight, metrics_of(tmp_path))
 
 
 def test_prices_from_files(tmp_path):
@@ -171,7 +202,7 @@ def test_prices_from_files(tmp_path):
         frame.to_csv(prices / f"{name}.csv", index=False)
     overrides = [each for each in MARKET if not each.startswith("market.")]
     metrics = trained(
-        tmp_path / "run", *overrides, "market=csv", f"market.path={prices}", "env=long_only",
+        tmp_path / "run", *overrides, "market=csv", f"market.path={prices}", "market.embargo=5", "env=long_only",
     )  # fmt: skip
     assert "buy_and_hold/growth" in metrics["figures"]
     done = run(None, f"run={tmp_path / 'run'}", "split=test", name="evaluate")
@@ -204,6 +235,8 @@ def test_pendulum_and_going_on_with_it(tmp_path):
 @pytest.mark.parametrize(
     ("override", "said"),
     [
+        ("market.report_split=train", "market.report_split is validation or test, got 'train'"),
+        ("lr_end=-1", "lr_end must be at least 0, got -1"),
         ("lr=-1", "lr must be above 0, got -1"),
         ("total_frames=0", "total_frames must be a whole number of at least 1, got 0"),
         ("stop_at=9999999", "stop_at must lie between 1 and total_frames"),

@@ -9,6 +9,7 @@ from trading_torchrl.data.features import (
 )
 from trading_torchrl.data.market import BARS, PRICES, Market, MarketError
 from trading_torchrl.data.scaler import Scaler
+from trading_torchrl.data.slow import slow_features
 from trading_torchrl.data.sources import load_csv, load_frame, load_index_series, load_parquet
 from trading_torchrl.data.splits import REGIMES, Splits, regime_labels, split, walk_forward
 from trading_torchrl.data.synthetic import Knobs, synthetic_market
@@ -31,6 +32,7 @@ __all__ = [
     "load_index_series",
     "load_parquet",
     "regime_labels",
+    "slow_features",
     "split",
     "standard_features",
     "synthetic_market",

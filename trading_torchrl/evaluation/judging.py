@@ -67,6 +67,8 @@ def judge(account: Account, bars_per_year: float, kind: str) -> dict[str, float]
         "growth_error": _error(grown),
         "gross_profit": _mean(gross),
         "gross_profit_error": _error(gross),
+        "net_profit": _mean(returns.mean(-1) * bars_per_year),
+        "net_profit_error": _error(returns.mean(-1) * bars_per_year),
         "costs": _mean(turnover(fees, equity, bars_per_year)),
         "total_return": _mean(total_return(equity)),
         "max_drawdown": _mean(max_drawdown(equity)),

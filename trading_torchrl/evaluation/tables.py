@@ -21,6 +21,7 @@ ERRORS = {
     "sharpe_ratio_mean": "sharpe_error",
     "growth": "growth_error",
     "gross_profit": "gross_profit_error",
+    "net_profit": "net_profit_error",
 }
 
 
@@ -39,6 +40,7 @@ KNOWN: dict[str, dict[str, Shown]] = {
         "growth": Shown("growth", "log growth a year, net of costs", "+.1%"),
         "growth_share": Shown("growth share", f"of {YARDSTICK}'s", ".0%"),
         "gross_profit": Shown("gross profit", "mean return a year before costs", "+.1%"),
+        "net_profit": Shown("net profit", "mean return a year after costs", "+.1%"),
         "costs": Shown("costs", "fees a year / equity", ".1%"),
         "total_return": Shown("total return", "over all bars", "+.1%"),
     },
@@ -64,7 +66,7 @@ KNOWN: dict[str, dict[str, Shown]] = {
         "largest_name_share": Shown("largest name", "its share of all outputs", ".1%"),
     },
 }
-CONTROLLED = ("gross_profit", "growth", "costs", "sharpe_ratio_mean", "trade_rate")
+CONTROLLED = ("gross_profit", "net_profit", "costs", "sharpe_ratio_mean", "trade_rate")
 
 
 def with_shares(rows: Rows) -> dict[str, dict[str, Value]]:

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+
+Parameters = nn.Module | Sequence[Tensor]
+"""A module, or the list of its parameters: to walk through modules at each update takes time."""
+
+
+def _listed(parameters: Parameters) -> list[Tensor]:
+    if isinstance(parameters, nn.Module):
+        return list(parameters.parameters())
+    return list(parameters)
 
 
 @torch.no_grad()
-def follow_slowly(slow: nn.Module, fast: nn.Module, rate: float) -> None:
+def follow_slowly(slow: Parameters, fast: Parameters, rate: float) -> None:
     """Moves every parameter of ``slow`` by ``rate`` of the way to that of ``fast``."""
-    torch._foreach_lerp_(list(slow.parameters()), list(fast.parameters()), rate)
+    torch._foreach_lerp_(_listed(slow), _listed(fast), rate)
 
 
 @contextmanager
-def frozen(module: nn.Module) -> Iterator[None]:
-    """Within it no gradient reaches the module's parameters, but one passes through it."""
-    trained = [each for each in module.parameters() if each.requires_grad]
+def frozen(parameters: Parameters) -> Iterator[None]:
+    """Within it no gradient reaches the parameters, but one passes through what they compute."""
+    trained = [each for each in _listed(parameters) if each.requires_grad]
     for each in trained:
         each.requires_grad_(False)
     try:

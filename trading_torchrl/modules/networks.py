@@ -10,7 +10,6 @@ import torch
 from tensordict.nn import TensorDictModule
 from tensordict.utils import NestedKey
 from torch import Tensor, nn
-from torch.nn.functional import relu
 from torchrl.modules import ProbabilisticActor
 
 from trading_torchrl.modules.squashed_normal import SquashedNormal
@@ -55,7 +54,7 @@ class MLP(nn.Module):
         out = _joined(inputs)
         *hidden, last = self.layers
         for layer in hidden:
-            out = relu(layer(out))
+            out = layer(out).relu_()
         return last(out)
 
 
@@ -90,11 +89,14 @@ class EnsembleMLP(nn.Module):
         """``[*batch, members, outputs]``."""
         joined = _joined(inputs)
         out = joined.reshape(-1, joined.shape[-1]).expand(self.members, -1, -1)
-        last = len(self.weights) - 1
-        for i, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
-            out = torch.baddbmm(bias, out, weight)
-            if i < last:
-                out = relu(out)
+        *hidden, (last, offset) = zip(self.weights, self.biases, strict=True)
+        for weight, bias in hidden:
+            out = torch.baddbmm(bias, out, weight).relu_()
+        if last.shape[-1] == 1:
+            # A product with one column is a sum, which is faster.
+            out = (out * last.transpose(1, 2)).sum(-1, keepdim=True) + offset
+        else:
+            out = torch.baddbmm(offset, out, last)
         return out.transpose(0, 1).reshape(*joined.shape[:-1], self.members, out.shape[-1])
 
 

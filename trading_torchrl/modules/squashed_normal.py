@@ -26,8 +26,7 @@ def log_density(noise: Tensor, raw: Tensor, scale: Tensor) -> Tensor:
 class SquashedNormal(Distribution):
     """``tanh(loc + scale x noise)`` over the last dimension, without validation of its arguments.
 
-    What :class:`torchrl.modules.TanhNormal` is, in a fraction of the time: an update of a small
-    network is bound by such overhead.
+    What :class:`torchrl.modules.TanhNormal` is, with less around it.
 
     Args:
         loc: ``[*, A]``, before the tanh.

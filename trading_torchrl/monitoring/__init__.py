@@ -16,6 +16,7 @@ from trading_torchrl.monitoring.alerts import (
 from trading_torchrl.monitoring.collapse import (
     ALLOWED,
     ActionWatch,
+    broken,
     coverage,
     entropy,
     largest_share,
@@ -34,6 +35,7 @@ __all__ = [
     "Channel",
     "Rule",
     "Verdict",
+    "broken",
     "coverage",
     "entropy",
     "file_channel",

@@ -79,6 +79,17 @@ def position_spread(share: Tensor) -> float:
     return float(share.double().std(correction=0))
 
 
+def broken(values: Mapping[str, Tensor]) -> list[str]:
+    """Names of those that hold a number that is not finite.
+
+    Cheap where there is none: their sum tells.
+    """
+    total = torch.stack([value.detach().sum() for value in values.values()]).sum()
+    if bool(total.isfinite()):
+        return []
+    return [name for name, value in values.items() if not bool(value.isfinite().all())]
+
+
 class ActionWatch:
     """Sees what a policy does while it trains, and remembers counts of the last frames only.
 

@@ -9,12 +9,18 @@ from typing import Literal
 
 import torch
 from tensordict import TensorDict, TensorDictBase, unravel_key
-from tensordict.nn import ProbabilisticTensorDictModule, TensorDictModule, dispatch
+from tensordict.nn import (
+    ProbabilisticTensorDictModule,
+    ProbabilisticTensorDictSequential,
+    TensorDictModule,
+    dispatch,
+)
 from tensordict.utils import NestedKey
 from torch import Tensor, nn
 from torchrl.objectives import LossModule
 
 from trading_torchrl.modules.averages import follow_slowly, frozen
+from trading_torchrl.modules.squashed_normal import SquashedNormal
 
 
 class SACLoss(LossModule):
@@ -104,6 +110,8 @@ class SACLoss(LossModule):
             raise ValueError(f"reduction must be 'mean', 'sum' or 'none', got {reduction!r}")
         self.actor_network, self.qvalue_network = actor_network, qvalue_network
         self.target_qvalue_network = deepcopy(qvalue_network).requires_grad_(False)
+        self._critics = list(qvalue_network.parameters())
+        self._targets = list(self.target_qvalue_network.parameters())
         self.gamma, self.min_alpha, self.reduction = gamma, min_alpha, reduction
         self.target_entropy = target_entropy
         self.log_alpha = nn.Parameter(torch.tensor(math.log(alpha_init)))
@@ -148,7 +156,7 @@ class SACLoss(LossModule):
         loss_qvalue = self._reduce_loss(0.5 * error.square().sum((-1, -2)), tensordict)
 
         action, log_prob = self._act(tensordict)
-        with frozen(self.qvalue_network):
+        with frozen(self._critics):
             decided = self._values(self.qvalue_network, tensordict, action)
         worth = self._lowest(decided, weights)[1]
         loss_actor = self._reduce_loss(alpha * log_prob - worth, tensordict)
@@ -172,7 +180,7 @@ class SACLoss(LossModule):
 
     def update_targets(self, rate: float) -> None:
         """Moves the target critics by ``rate`` of the way to the critics."""
-        follow_slowly(self.target_qvalue_network, self.qvalue_network, rate)
+        follow_slowly(self._targets, self._critics, rate)
 
     def _without_masked(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Zeros where a mask leaves positions out: a NaN there would reach all gradients."""
@@ -220,7 +228,13 @@ class SACLoss(LossModule):
 
     def _act(self, tensordict: TensorDictBase) -> tuple[Tensor, Tensor]:
         """An action ``[*, A]`` of the present policy, and its log density ``[*]``."""
-        dist = self.actor_network.get_dist(tensordict.select(*self.actor_network.in_keys))
+        network = _plain_network(self.actor_network)
+        if network is None:
+            read = tensordict.select(*self.actor_network.in_keys)
+            dist = self.actor_network.get_dist(read)
+        else:
+            read = [tensordict.get(key) for key in network.in_keys]
+            dist = SquashedNormal(*network.module(*read))
         if hasattr(dist, "rsample_with_log_prob"):
             return dist.rsample_with_log_prob()
         action = dist.rsample()
@@ -230,9 +244,15 @@ class SACLoss(LossModule):
         self, network: TensorDictModule, tensordict: TensorDictBase, action: Tensor | None = None
     ) -> Tensor:
         """Values ``[*, members, K]`` of ``action``, else of the one in the tensordict."""
+        key = self.tensor_keys.action
+        if type(network) is TensorDictModule:  # what it wraps is called without its overhead
+            given = tensordict.get(key) if action is None else action
+            return network.module(
+                *(given if each == key else tensordict.get(each) for each in network.in_keys)
+            )
         seen = tensordict.select(*network.in_keys, strict=False)
         if action is not None:
-            seen.set(self.tensor_keys.action, action)
+            seen.set(key, action)
         return network(seen).get(self.tensor_keys.state_action_value)
 
     def _lowest(self, values: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -249,3 +269,13 @@ class SACLoss(LossModule):
         least, member = total.min(-1)
         index = member[..., None, None].expand(*member.shape, 1, values.shape[-1])
         return values.gather(-2, index).squeeze(-2), least
+
+
+def _plain_network(actor: TensorDictModule) -> TensorDictModule | None:
+    """What computes loc and scale, where the actor is as ``make_actor`` builds it."""
+    parts = list(actor.module) if isinstance(actor, ProbabilisticTensorDictSequential) else []
+    if len(parts) != 2 or type(parts[0]) is not TensorDictModule:
+        return None
+    network, draw = parts
+    plain = draw.distribution_class is SquashedNormal and not draw.distribution_kwargs
+    return network if plain and list(network.out_keys) == ["loc", "scale"] else None
