@@ -202,7 +202,8 @@ def test_prices_from_files(tmp_path):
         frame.to_csv(prices / f"{name}.csv", index=False)
     overrides = [each for each in MARKET if not each.startswith("market.")]
     metrics = trained(
-        tmp_path / "run", *overrides, "market=csv", f"market.path={prices}", "market.embargo=5", "env=long_only",
+        tmp_path / "run", *overrides, "market=csv", f"market.path={prices}", "market.embargo=5",
+        "env=long_only",
     )  # fmt: skip
     assert "buy_and_hold/growth" in metrics["figures"]
     done = run(None, f"run={tmp_path / 'run'}", "split=test", name="evaluate")
