@@ -66,8 +66,8 @@ class Result:
 
 BATCHES = (1, 16, 256, 4_096, 16_384)
 LARGE = 16_384
-"""Accounts from which a contestant gets a new process each round: where its arrays come to lie in
-memory is luck, differs by a tenth, and stays for as long as the process lives."""
+"""Accounts from which a contestant gets a new process each round: with large arrays its rate
+differs from process to process, and hardly within one."""
 
 
 def ours() -> list[Contestant]:
