@@ -32,6 +32,14 @@ REFERENCE = "gym-trading-env"
 UNSTEADY = 0.25
 
 
+def quartiles_of(rates: Sequence[float]) -> tuple[float, float]:
+    """First and third quartile; of one rate, itself."""
+    if len(rates) < 2:
+        return rates[0], rates[0]
+    low, _, high = quantiles(rates, n=4, method="inclusive")
+    return low, high
+
+
 @dataclass(frozen=True)
 class Bar:
     """A ratio of two contestants that we want to reach."""
@@ -58,10 +66,7 @@ class Result:
     @property
     def quartiles(self) -> tuple[float, float]:
         """First and third quartile over the rounds."""
-        if len(self.rates) < 2:
-            return self.rates[0], self.rates[0]
-        low, _, high = quantiles(self.rates, n=4, method="inclusive")
-        return low, high
+        return quartiles_of(self.rates)
 
 
 BATCHES = (1, 16, 256, 4_096, 16_384)
@@ -121,7 +126,16 @@ BARS = [
     ),
     *(
         Bar(
-            f"Collector, everything vs minimum, {batch:,}",
+            f"everything packed vs minimum, {batch:,}",
+            f"ours, step, everything packed, {batch}",
+            f"ours, step, {batch}",
+            0.5,
+        )
+        for batch in BATCHES
+    ),
+    *(
+        Bar(
+            f"Collector, everything packed vs minimum, {batch:,}",
             f"ours, Collector, everything packed, {batch}",
             f"ours, Collector, {batch}",
             0.5,

@@ -31,12 +31,12 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from statistics import median, quantiles
+from statistics import median
 from typing import Any
 
 import numpy as np
 import torch
-from environment import UNSTEADY, busy, markdown, processor
+from environment import UNSTEADY, busy, markdown, processor, quartiles_of
 from gymnasium import Env, spaces
 from tensordict import TensorDict
 from tensordict.nn import TensorDictModule
@@ -371,10 +371,7 @@ class Contestant:
     @property
     def quartiles(self) -> tuple[float, float]:
         """First and third over the rounds."""
-        if len(self.rates) < 2:
-            return self.rates[0], self.rates[0]
-        low, _, high = quantiles(self.rates, n=4, method="inclusive")
-        return low, high
+        return quartiles_of(self.rates)
 
 
 def race(

@@ -7,9 +7,11 @@ from trading_torchrl.monitoring.alerts import (
     Channel,
     Rule,
     Verdict,
+    rules_from,
+)
+from trading_torchrl.monitoring.channels import (
     file_channel,
     log_channel,
-    rules_from,
     tensorboard_channel,
     webhook_channel,
 )

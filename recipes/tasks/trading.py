@@ -1,25 +1,20 @@
-"""What an agent is trained on, from settings: trading, problems with known answers, Gymnasium.
-
-A task has an environment to train in, says what its networks see, and judges policies.
-"""
+"""Trading a market, judged over whole splits beside policies that need no learning."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
-import gymnasium
-import numpy as np
-import torch
 from tensordict import TensorDictBase
 from torch import Tensor
-from torchrl.envs import EnvBase, GymWrapper, Transform, TransformedEnv
-from torchrl.envs.utils import ExplorationType, set_exploration_type
+from torchrl.envs import EnvBase, TransformedEnv
+from torchrl.envs.utils import ExplorationType
 
+from tasks.task import ROW, Figures, Policy
 from trading_torchrl.data import (
     WARMUP,
     Knobs,
@@ -31,9 +26,8 @@ from trading_torchrl.data import (
     synthetic_market,
     with_features,
 )
-from trading_torchrl.envs import MarketWindow, OraclePolicy, TradingEnv, reference
+from trading_torchrl.envs import MarketWindow, OraclePolicy, TradingEnv
 from trading_torchrl.envs.oracles import KNOWLEDGE
-from trading_torchrl.envs.reference import optimum_share
 from trading_torchrl.evaluation import (
     Account,
     ConstantPolicy,
@@ -45,44 +39,6 @@ from trading_torchrl.evaluation import (
 )
 from trading_torchrl.replay import StoredByIndex
 
-Policy = Callable[[TensorDictBase], TensorDictBase]
-Figures = dict[str, float]
-PROBLEMS = ("GarleanuPedersen", "Merton", "OUSpread", "PlantedLeak", "Martingale")
-
-
-class Task(Protocol):
-    """What the recipes ask of a task."""
-
-    name: str
-    env: EnvBase
-    """trained in, ``[N]``"""
-    kind: str
-    """how actions are named, see ``monitoring.names_of``"""
-    in_keys: tuple[str, ...]
-    inputs: int
-    """width of what the networks see"""
-    actions: int
-    score: str
-    """name of the figure that decides which policy is best; more is better"""
-
-    stored: tuple[Any, ...]
-    """keys that go into the replay buffer"""
-
-    def watched(self, batch: TensorDictBase) -> tuple[Tensor, Tensor | None, Tensor]:
-        """Actions ``[N, T, A]``, values traded if there are, and ends, of a collector's batch."""
-
-    def replay_transform(self) -> Transform | None:
-        """What rows go through on their way into the replay buffer and out of it."""
-
-    def evaluate(self, policy: Policy) -> Figures:
-        """Figures of a policy while it is trained."""
-
-    def report(
-        self, policy: Policy, split: str, folder: Path, facts: Mapping[str, str], log: list[Figures]
-    ) -> Figures:
-        """Final figures of a policy, and a page to look at in the folder."""
-
-
 SUITABLE: dict[str, tuple[Any, ...]] = {
     "actions": ("continuous", "target"),
     "assets": (1,),
@@ -92,8 +48,6 @@ SUITABLE: dict[str, tuple[Any, ...]] = {
 
 EPISODES = ("episode_bars", "random_start", "random_symbols")
 """Settings of training alone: policies are judged over a whole split."""
-
-ROW = ("observation", "action", ("next", "observation"), ("next", "reward"), ("next", "terminated"))
 
 
 class Parts(NamedTuple):
@@ -278,142 +232,3 @@ class Trading:
         if oracles:
             others |= self._oracles(market, knobs)
         return runs | {name: follow(env, each, progress=name) for name, each in others.items()}
-
-
-class Reference:
-    """A problem with a known answer; judged by the share of the optimum, on common noise."""
-
-    score = "optimum_share"
-    kind = "target"
-    in_keys: tuple[str, ...] = ("observation",)
-    stored: tuple[Any, ...] = ROW
-
-    def __init__(self, env: Mapping[str, Any], num_envs: int, seed: int) -> None:
-        settings = dict(env)
-        name = settings.pop("problem")
-        if name not in PROBLEMS:
-            raise ValueError(f"env.problem is one of {', '.join(PROBLEMS)}; got {name!r}")
-        self.name = name
-        self.env = getattr(reference, name)(num_envs, seed=seed, **settings)
-        self.inputs = self.env.observation_spec["observation"].shape[-1]
-        self.actions = 1
-
-    def watched(self, batch: TensorDictBase) -> tuple[Tensor, Tensor | None, Tensor]:
-        """Actions and ends."""
-        return batch["action"], None, batch["next", "done"]
-
-    def replay_transform(self) -> None:
-        """Rows are stored as they are."""
-
-    def evaluate(self, policy: Policy, episodes: int = 64, seed: int = 1_000_000) -> Figures:
-        """The share of the optimum; where that is 0, as in a martingale, the score."""
-        found = optimum_share(policy, self.env, episodes=episodes, seed=seed)
-        return {"optimum_share": found.share, "optimum_share_error": found.error,
-                "score": found.score}  # fmt: skip
-
-    def report(
-        self, policy: Policy, split: str, folder: Path, facts: Mapping[str, str], log: list[Figures]
-    ) -> Figures:
-        """The share of the optimum on fresh noise."""
-        seed = {"validation": 1_000_000, "test": 4_000_000}[split]
-        final = self.evaluate(policy, 256, seed)
-        title = f"{self.name}: share of the optimum"
-        facts = {**facts, "split": f"{split}: 256 episodes from seed {seed:,}"}
-        write_report(
-            folder / "report.html", title, facts=facts, rows={"agent": final}, accounts=None,
-            training=log,
-        )  # fmt: skip
-        return final
-
-
-class SavedGym(GymWrapper):
-    """A Gymnasium environment of classic control that can be gone on with in mid-episode."""
-
-    def _counter(self) -> Any:
-        env = self._env
-        while not hasattr(env, "_elapsed_steps"):
-            env = env.env
-        return env
-
-    def get_extra_state(self) -> dict[str, Any]:
-        """Where it stands, and its generator."""
-        inner = self._env.unwrapped
-        state = [float(value) for value in inner.state]
-        steps, draws = self._counter()._elapsed_steps, inner.np_random.bit_generator.state
-        return {"state": state, "steps": steps, "random": draws}
-
-    def set_extra_state(self, state: dict[str, Any]) -> None:
-        """Goes on where :meth:`get_extra_state` left off."""
-        inner = self._env.unwrapped
-        inner.state = np.array(state["state"])
-        inner.np_random.bit_generator.state = state["random"]
-        self._counter()._elapsed_steps = state["steps"]
-
-
-class Gym:
-    """A Gymnasium environment with continuous actions; judged by its mean return."""
-
-    score = "return"
-    kind = "target"
-    in_keys: tuple[str, ...] = ("observation",)
-    stored: tuple[Any, ...] = ROW
-
-    def __init__(self, env: Mapping[str, Any], num_envs: int, seed: int) -> None:
-        self.name = env["gym"]
-        if num_envs != 1:
-            raise ValueError(f"env={self.name} is one environment: num_envs=1, got {num_envs}")
-        self.env = self._make(seed)
-        self.inputs = self.env.observation_spec["observation"].shape[-1]
-        self.actions = self.env.action_spec.shape[-1]
-
-    def _make(self, seed: int) -> EnvBase:
-        env = gymnasium.wrappers.RescaleAction(
-            gymnasium.make(self.name), np.float32(-1), np.float32(1)
-        )
-        wrapped = SavedGym(env)
-        wrapped.set_seed(seed)
-        return wrapped
-
-    def watched(self, batch: TensorDictBase) -> tuple[Tensor, Tensor | None, Tensor]:
-        """Actions and ends, of one account."""
-        return batch["action"][None], None, batch["next", "done"][None]
-
-    def replay_transform(self) -> None:
-        """Rows are stored as they are."""
-
-    def evaluate(self, policy: Policy, episodes: int = 10, seed: int = 1_000_000) -> Figures:
-        """Mean return of whole episodes."""
-        env = self._make(seed)
-        with torch.no_grad(), set_exploration_type(ExplorationType.DETERMINISTIC):
-            runs = [env.rollout(100_000, policy)["next", "reward"].sum() for _ in range(episodes)]
-        env.close()
-        returns = torch.stack(runs)
-        return {"return": float(returns.mean()), "return_std": float(returns.std())}
-
-    def report(
-        self, policy: Policy, split: str, folder: Path, facts: Mapping[str, str], log: list[Figures]
-    ) -> Figures:
-        """The mean return of fresh episodes."""
-        seed = {"validation": 1_000_000, "test": 4_000_000}[split]
-        final = self.evaluate(policy, 100, seed)
-        facts = {**facts, "split": f"{split}: 100 episodes from seed {seed:,}"}
-        write_report(
-            folder / "report.html", self.name, facts=facts, rows={"agent": final}, accounts=None,
-            training=log,
-        )  # fmt: skip
-        return final
-
-
-def make_task(
-    market: Mapping[str, Any],
-    env: Mapping[str, Any],
-    num_envs: int,
-    window: int | None = None,
-    seed: int = 0,
-) -> Task:
-    """The task that ``conf/market`` and ``conf/env`` describe."""
-    if "problem" in env or "gym" in env:
-        if window is not None:
-            raise ValueError(f"only trading has windows of bars: window=null, got {window}")
-        return (Reference if "problem" in env else Gym)(env, num_envs, seed)
-    return Trading(market, env, num_envs, window, seed)

@@ -1,0 +1,28 @@
+"""What an agent is trained on, from settings: trading, problems with known answers, Gymnasium."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tasks.gym import Gym
+from tasks.reference import Reference
+from tasks.task import Task
+from tasks.trading import Trading
+
+__all__ = ["Task", "make_task"]
+
+
+def make_task(
+    market: Mapping[str, Any],
+    env: Mapping[str, Any],
+    num_envs: int,
+    window: int | None = None,
+    seed: int = 0,
+) -> Task:
+    """The task that ``conf/market`` and ``conf/env`` describe."""
+    if "problem" in env or "gym" in env:
+        if window is not None:
+            raise ValueError(f"only trading has windows of bars: window=null, got {window}")
+        return (Reference if "problem" in env else Gym)(env, num_envs, seed)
+    return Trading(market, env, num_envs, window, seed)

@@ -1,0 +1,98 @@
+"""Gymnasium environments with continuous actions, judged by their mean return."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from tensordict import TensorDictBase
+from torch import Tensor
+from torchrl.envs import EnvBase, GymWrapper
+from torchrl.envs.utils import ExplorationType, set_exploration_type
+
+from tasks.task import ROW, Figures, Policy
+from trading_torchrl.evaluation import (
+    write_report,
+)
+
+
+class SavedGym(GymWrapper):
+    """A Gymnasium environment of classic control that can be gone on with in mid-episode."""
+
+    def _counter(self) -> Any:
+        env = self._env
+        while not hasattr(env, "_elapsed_steps"):
+            env = env.env
+        return env
+
+    def get_extra_state(self) -> dict[str, Any]:
+        """Where it stands, and its generator."""
+        inner = self._env.unwrapped
+        state = [float(value) for value in inner.state]
+        steps, draws = self._counter()._elapsed_steps, inner.np_random.bit_generator.state
+        return {"state": state, "steps": steps, "random": draws}
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        """Goes on where :meth:`get_extra_state` left off."""
+        inner = self._env.unwrapped
+        inner.state = np.array(state["state"])
+        inner.np_random.bit_generator.state = state["random"]
+        self._counter()._elapsed_steps = state["steps"]
+
+
+class Gym:
+    """A Gymnasium environment with continuous actions; judged by its mean return."""
+
+    score = "return"
+    kind = "target"
+    in_keys: tuple[str, ...] = ("observation",)
+    stored: tuple[Any, ...] = ROW
+
+    def __init__(self, env: Mapping[str, Any], num_envs: int, seed: int) -> None:
+        self.name = env["gym"]
+        if num_envs != 1:
+            raise ValueError(f"env={self.name} is one environment: num_envs=1, got {num_envs}")
+        self.env = self._make(seed)
+        self.inputs = self.env.observation_spec["observation"].shape[-1]
+        self.actions = self.env.action_spec.shape[-1]
+
+    def _make(self, seed: int) -> EnvBase:
+        env = gymnasium.wrappers.RescaleAction(
+            gymnasium.make(self.name), np.float32(-1), np.float32(1)
+        )
+        wrapped = SavedGym(env)
+        wrapped.set_seed(seed)
+        return wrapped
+
+    def watched(self, batch: TensorDictBase) -> tuple[Tensor, Tensor | None, Tensor]:
+        """Actions and ends, of one account."""
+        return batch["action"][None], None, batch["next", "done"][None]
+
+    def replay_transform(self) -> None:
+        """Rows are stored as they are."""
+
+    def evaluate(self, policy: Policy, episodes: int = 10, seed: int = 1_000_000) -> Figures:
+        """Mean return of whole episodes."""
+        env = self._make(seed)
+        with torch.no_grad(), set_exploration_type(ExplorationType.DETERMINISTIC):
+            runs = [env.rollout(100_000, policy)["next", "reward"].sum() for _ in range(episodes)]
+        env.close()
+        returns = torch.stack(runs)
+        return {"return": float(returns.mean()), "return_std": float(returns.std())}
+
+    def report(
+        self, policy: Policy, split: str, folder: Path, facts: Mapping[str, str], log: list[Figures]
+    ) -> Figures:
+        """The mean return of fresh episodes."""
+        seed = {"validation": 1_000_000, "test": 4_000_000}[split]
+        final = self.evaluate(policy, 100, seed)
+        facts = {**facts, "split": f"{split}: 100 episodes from seed {seed:,}"}
+        write_report(
+            folder / "report.html", self.name, facts=facts, rows={"agent": final}, accounts=None,
+            training=log,
+        )  # fmt: skip
+        return final
