@@ -331,7 +331,7 @@ def pickle_bytes(value):
 def test_foreign_code_does_not_run(tmp_path, write):
     ran, path = tmp_path / "ran", tmp_path / "foreign.pt"
     payload = write({"weights": Touch(ran)})
-    checkpoint._write(path, payload)  # header and checksum are right
+    checkpoint._write(payload, path)  # header and checksum are right
     with pytest.raises(CheckpointError, match=r"foreign\.pt .* not safe to load"):
         load(path)
     assert not ran.exists()
@@ -346,7 +346,7 @@ def test_foreign_code_does_not_run(tmp_path, write):
     ids=["list", "empty", "torn"],
 )
 def test_what_is_no_state_is_refused(tmp_path, payload, fault):
-    checkpoint._write(tmp_path / "foreign.pt", payload)
+    checkpoint._write(payload, tmp_path / "foreign.pt")
     with pytest.raises(CheckpointError, match=rf"foreign\.pt .*{fault}"):
         load(tmp_path / "foreign.pt")
 
@@ -378,28 +378,57 @@ def test_the_one_just_written_stays_even_where_others_have_more_frames(tmp_path)
     assert names(tmp_path) == ["frames_000000000060.pt"]
 
 
-def test_the_best_outlives_its_original(tmp_path):
+def test_the_best_outlives_the_others(tmp_path):
     checkpoints = Checkpoints(tmp_path, keep=1)
-    checkpoints.save(1, small(1))
-    checkpoints.save_best(1)
-    checkpoints.save_best(1)
+    for _ in range(2):
+        path = checkpoints.save(1, small(1), best=True)
+        assert path == tmp_path / "frames_000000000001.pt"
+        assert path.read_bytes() == (tmp_path / "best.pt").read_bytes()
     for frames in (2, 3):
         checkpoints.save(frames, small(frames))
     assert names(tmp_path) == ["best.pt", "frames_000000000003.pt"]
     assert_same(checkpoints.best(), (tmp_path / "best.pt", small(1)))
-    checkpoints.save_best(3)
-    assert_same(checkpoints.best()[1], small(3))
+    checkpoints.save(4, small(4), best=True)
+    assert_same(checkpoints.best()[1], small(4))
 
 
-def test_a_checkpoint_that_is_damaged_or_gone_does_not_become_the_best(tmp_path):
+def test_the_best_is_serialised_and_hashed_once(tmp_path, monkeypatch):
+    calls = []
+
+    def watch(module, name):
+        real = getattr(module, name)
+
+        def watched(*args):
+            calls.append(name)
+            return real(*args)
+
+        monkeypatch.setattr(module, name, watched)
+
+    watch(torch, "save")
+    watch(checkpoint, "_digest")
+    Checkpoints(tmp_path).save(1, small(1), best=True)
+    assert calls == ["save", "_digest"]
+
+
+def test_what_cannot_be_saved_does_not_become_the_best(tmp_path):
     checkpoints = Checkpoints(tmp_path)
-    checkpoints.save(1, small(1))
-    checkpoints.save_best(1)
-    damage(checkpoints.save(2, small(2)))
-    for frames in (2, 3):
-        with pytest.raises(CheckpointError, match=f"frames_00000000000{frames}"):
-            checkpoints.save_best(frames)
-    assert checkpoints.best()[1]["frames"] == 1
+    checkpoints.save(1, small(1), best=True)
+    before = names(tmp_path)
+    with pytest.raises(CheckpointError, match=r"frames_000000000002\.pt: state\['it'\] is of type"):
+        checkpoints.save(2, {"it": object()}, best=True)
+    with pytest.raises(ValueError, match="frames must be 0 or more, got -1"):
+        checkpoints.save(-1, small(), best=True)
+    assert names(tmp_path) == before
+    assert checkpoints.best()[1]["frames"] == checkpoints.newest()[1]["frames"] == 1
+
+
+def test_a_best_one_that_is_damaged_is_replaced_by_the_next(tmp_path):
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(1, small(1), best=True)
+    damage(tmp_path / "best.pt")
+    damage(tmp_path / "frames_000000000001.pt")
+    checkpoints.save(2, small(2), best=True)
+    assert_same(checkpoints.best(), (tmp_path / "best.pt", small(2)))
 
 
 def test_damaged_ones_are_passed_over_with_a_warning(tmp_path):
@@ -426,8 +455,7 @@ def test_nothing_is_warned_about_where_nothing_is_wrong(tmp_path):
 
 def test_the_best_is_the_last_resort_and_the_newest_is_the_best_ones(tmp_path):
     checkpoints = Checkpoints(tmp_path)
-    checkpoints.save(1, small(1))
-    checkpoints.save_best(1)
+    checkpoints.save(1, small(1), best=True)
     newest = checkpoints.save(2, small(2))
     checkpoints.paths()[-1].unlink()
     damage(newest)
@@ -444,8 +472,7 @@ def test_where_none_loads_the_error_says_so(tmp_path):
     checkpoints = Checkpoints(tmp_path / "run")
     with pytest.raises(CheckpointError, match="run: none of 0 checkpoints loads"):
         checkpoints.newest()
-    path = checkpoints.save(1, small(1))
-    checkpoints.save_best(1)
+    path = checkpoints.save(1, small(1), best=True)
     damage(path)
     damage(tmp_path / "run" / "best.pt")
     for read in (checkpoints.newest, checkpoints.best):
@@ -505,6 +532,14 @@ def test_on_the_disk_before_it_has_its_name_and_the_name_after(tmp_path, monkeyp
         ("fsync", (folder.st_ino, folder.st_size)),
     ]
 
+    calls.clear()
+    path = Checkpoints(tmp_path).save(1, small(), best=True)
+    written = [path.stat().st_ino for path in (tmp_path / "best.pt", path)]
+    assert [each if name == "replace" else each[0] for name, each in calls] == [
+        written[0], (tmp_path, tmp_path / "best.pt"), folder.st_ino,
+        written[1], (tmp_path, path), folder.st_ino,
+    ]  # fmt: skip
+
 
 @contextmanager
 def small_disk(folder):
@@ -535,17 +570,55 @@ def test_without_room_the_error_says_so_and_the_last_one_stays(tmp_path, limited
     folder = tmp_path / "disk"
     checkpoints = Checkpoints(folder, keep=1)
     with limited(folder) as reason:
-        checkpoints.save(1, {"weights": torch.ones(75_000)})
-        checkpoints.save_best(1)
+        checkpoints.save(1, {"weights": torch.ones(75_000)}, best=True)
         kept = names(folder)
-        with pytest.raises(CheckpointError, match=rf"frames_000000000002\.pt .*{reason}.* room"):
-            checkpoints.save(2, {"weights": torch.ones(200_000)})
-        assert names(folder) == kept == ["best.pt", "frames_000000000001.pt"]
-        path, state = checkpoints.newest()
-        assert path.name == "frames_000000000001.pt"
-        assert torch.equal(state["weights"], torch.ones(75_000))
+        for best, name in ((False, "frames_000000000002"), (True, "best")):
+            with pytest.raises(CheckpointError, match=rf"{name}\.pt .*{reason}.* room"):
+                checkpoints.save(2, {"weights": torch.ones(200_000)}, best)
+            assert names(folder) == kept == ["best.pt", "frames_000000000001.pt"]
+            for read, name in ((checkpoints.newest, kept[1]), (checkpoints.best, kept[0])):
+                path, state = read()
+                assert path.name == name
+                assert torch.equal(state["weights"], torch.ones(75_000))
         checkpoints.save(2, {"weights": torch.ones(75_000)})
         assert names(folder) == ["best.pt", "frames_000000000002.pt"]
+
+
+def test_with_room_for_the_best_only_it_is_newer(tmp_path):
+    folder = tmp_path / "disk"
+    checkpoints = Checkpoints(folder, keep=1)
+    with small_disk(folder) as reason:
+        checkpoints.save(1, {"weights": torch.ones(75_000)})
+        with pytest.raises(CheckpointError, match=rf"frames_000000000002\.pt .*{reason}.* room"):
+            checkpoints.save(2, {"weights": torch.full((100_000,), 2.0)}, best=True)
+        assert names(folder) == ["best.pt", "frames_000000000001.pt"]
+        assert torch.equal(checkpoints.newest()[1]["weights"], torch.ones(75_000))
+        assert torch.equal(checkpoints.best()[1]["weights"], torch.full((100_000,), 2.0))
+
+
+class Killed(BaseException):
+    """Not an error that anything handles."""
+
+
+def test_killed_between_the_two_no_checkpoint_believes_a_best_one_that_is_gone(
+    tmp_path, monkeypatch
+):
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(1, small(1), best=True)
+    real = os.replace
+
+    def replace_then_die(source, target):
+        real(source, target)
+        raise Killed
+
+    with monkeypatch.context() as dying:
+        dying.setattr(os, "replace", replace_then_die)
+        with pytest.raises(Killed):
+            checkpoints.save(2, small(2), best=True)
+    assert_same(checkpoints.newest()[1], small(1))
+    assert_same(checkpoints.best(), (tmp_path / "best.pt", small(2)))
+    checkpoints.save(2, small(2), best=True)
+    assert_same(checkpoints.newest()[1], small(2))
 
 
 # Imports once, then forks a child for every line: the first frames that the child saves.
@@ -562,7 +635,8 @@ for line in sys.stdin:
         frames = int(line)
         os.write(1, b"child %d\\n" % os.getpid())
         while True:
-            checkpoints.save(frames, {"weights": torch.full((250_000,), float(frames))})
+            state = {"weights": torch.full((250_000,), float(frames)), "best": frames // 2 * 2}
+            checkpoints.save(frames, state, best=frames % 2 == 0)
             os.write(1, b"saved %d\\n" % frames)
             frames += 1
     os.waitpid(child, 0)
@@ -597,13 +671,18 @@ def test_killed_at_any_moment_a_whole_checkpoint_is_left(tmp_path):
             with warnings.catch_warnings():
                 warnings.simplefilter("error")
                 path, state = checkpoints.newest()
+                _, best = checkpoints.best()
             last = int(state["weights"][0])
             assert last in (reported, reported + 1)
             assert path.name == f"frames_{last:012d}.pt"
             assert torch.equal(state["weights"], torch.full((250_000,), float(last)))
+            held = int(best["weights"][0])
+            assert held in (state["best"], last + 1)
+            assert held == best["best"] >= state["best"]
+            assert torch.equal(best["weights"], torch.full((250_000,), float(held)))
             assert set(checkpoints.paths()[1:]) <= {tmp_path / f"frames_{last - 1:012d}.pt"}
             interrupted += any(name.endswith(".tmp") for name in names(tmp_path))
         saver.stdin.close()
     assert interrupted, "no kill came in the middle of a write, so this test shows nothing"
     checkpoints.save(last + 1, small())
-    assert names(tmp_path) == [f"frames_{last + 1:012d}.pt"]
+    assert names(tmp_path) == ["best.pt", f"frames_{last + 1:012d}.pt"]

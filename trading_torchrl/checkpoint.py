@@ -56,14 +56,7 @@ def save(path: Path, state: Mapping[str, Any]) -> None:
     Raises:
         CheckpointError: the state holds something else, or the file cannot be written.
     """
-    buffer = io.BytesIO()
-    try:
-        torch.save(_plain(state, f"{path}: state"), buffer)
-    except CheckpointError:
-        raise
-    except (RuntimeError, KeyError) as error:  # what torch raises for odd tensors
-        raise CheckpointError(f"{path}: this state cannot be saved: {error}") from error
-    _write(path, buffer.getbuffer())
+    _write(_serialised(path, state), path)
 
 
 def load(path: Path) -> dict[str, Any]:
@@ -91,7 +84,9 @@ def load(path: Path) -> dict[str, Any]:
 class Checkpoints:
     """Checkpoints of one run in a folder: the newest ones, and the best.
 
-    One process writes to a folder; others may read from it meanwhile.
+    One process writes to a folder; others may read from it meanwhile. A state that is the best goes
+    to ``best.pt`` first: wherever a run is killed, no checkpoint knows of a best one that is not
+    there.
 
     Args:
         folder: made with the first checkpoint.
@@ -102,9 +97,7 @@ class Checkpoints:
         >>> with TemporaryDirectory() as folder:
         ...     checkpoints = Checkpoints(Path(folder), keep=2)
         ...     for frames in (100, 200, 300):
-        ...         path = checkpoints.save(frames, {"frames": frames})
-        ...         if frames == 100:
-        ...             checkpoints.save_best(frames)
+        ...         path = checkpoints.save(frames, {"frames": frames}, best=frames == 100)
         ...     print([path.name for path in checkpoints.paths()])
         ...     print(checkpoints.newest()[1], checkpoints.best()[1])
         ['frames_000000000300.pt', 'frames_000000000200.pt']
@@ -117,21 +110,28 @@ class Checkpoints:
         self.folder = Path(folder)
         self.keep = keep
 
-    def save(self, frames: int, state: Mapping[str, Any]) -> Path:
-        """Writes the checkpoint of these frames, then removes the oldest beyond ``keep``."""
+    def save(self, frames: int, state: Mapping[str, Any], best: bool = False) -> Path:
+        """Writes the checkpoint of these frames, then removes the oldest beyond ``keep``.
+
+        Args:
+            frames: how many the run has seen.
+            state: see :func:`save`.
+            best: it is the best one so far, and goes to ``best.pt`` before it has a name of its
+                own. Where the room is enough for the first only, ``best.pt`` is newer than all
+                others, which does no harm.
+
+        Raises:
+            CheckpointError: the state cannot be saved, or a file cannot be written.
+        """
         path = self._path(frames)
         # What a killed process left takes the room that this checkpoint may need.
         for temporary in self.folder.glob(".*.pt.*.tmp"):
             temporary.unlink(missing_ok=True)
-        save(path, state)
+        _write(_serialised(path, state), *([self.folder / _BEST] if best else []), path)
         others = [other for other in self.paths() if other != path]
         for other in others[self.keep - 1 :]:
             other.unlink(missing_ok=True)
         return path
-
-    def save_best(self, frames: int) -> None:
-        """Makes the checkpoint of these frames the best: a copy, which outlives the original."""
-        _write(self.folder / _BEST, _verified(self._path(frames)))
 
     def paths(self) -> list[Path]:
         """The checkpoints that are there, newest first, without the best."""
@@ -175,6 +175,18 @@ class Checkpoints:
         if frames < 0:
             raise ValueError(f"frames must be 0 or more, got {frames}")
         return self.folder / f"frames_{frames:012d}.pt"
+
+
+def _serialised(path: Path, state: Mapping[str, Any]) -> memoryview:
+    """What torch writes of a state; errors name the path."""
+    buffer = io.BytesIO()
+    try:
+        torch.save(_plain(state, f"{path}: state"), buffer)
+    except CheckpointError:
+        raise
+    except (RuntimeError, KeyError) as error:  # what torch raises for odd tensors
+        raise CheckpointError(f"{path}: this state cannot be saved: {error}") from error
+    return buffer.getbuffer()
 
 
 def _plain(value: Any, place: str) -> Any:
@@ -226,14 +238,20 @@ def _digest(payload: bytes | memoryview) -> bytes:
     return digest.digest()
 
 
-def _write(path: Path, payload: bytes | memoryview) -> None:
-    """Header and payload, complete on the disk before anything has this name."""
+def _write(payload: bytes | memoryview, *paths: Path) -> None:
+    """Header and payload to one path after the other."""
+    header = _HEADER.pack(MAGIC, FORMAT, _digest(payload), len(payload))
+    for path in paths:
+        _put(path, header, payload)
+
+
+def _put(path: Path, *parts: bytes | memoryview) -> None:
+    """The parts, complete on the disk before anything has this name."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(temporary, "wb") as file:
-            file.write(_HEADER.pack(MAGIC, FORMAT, _digest(payload), len(payload)))
-            file.write(payload)
+            file.writelines(parts)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
@@ -244,7 +262,7 @@ def _write(path: Path, payload: bytes | memoryview) -> None:
             os.close(folder)
     except OSError as error:
         raise CheckpointError(
-            f"{path} cannot be written ({error.strerror}), earlier checkpoints are as they were; "
+            f"{path} cannot be written ({error.strerror}), what it held before it still holds; "
             "make room or choose another folder, then save again"
         ) from error
     finally:

@@ -217,3 +217,19 @@ def test_a_save_that_is_killed_leaves_one_market_whole(make_market, tmp_path):
         found = Market.load(left)
         assert any(torch.equal(found.close, market.close) for market in markets)
         assert all(len(tensor) == len(found) for _, tensor in found._tensors())
+
+
+def test_the_fingerprint_tells_markets_apart():
+    market = make()
+    assert market.sha256() == make().sha256()
+    close = market.close.clone()
+    close[3, 1] = np.nextafter(float(close[3, 1]), np.inf)
+    others = [
+        dataclasses.replace(market, close=close),
+        dataclasses.replace(market, symbols=("A", "B", "D")),
+        dataclasses.replace(market, bars_per_year=365.0),
+        dataclasses.replace(market, columns={}),
+    ]
+    assert len({market.sha256(), *(other.sha256() for other in others)}) == 5
+    # What no observation shows does not count.
+    assert dataclasses.replace(market, hidden={}).sha256() == market.sha256()

@@ -27,7 +27,8 @@ NAMES = {
     "gross_profit", "gross_profit_error", "net_profit", "net_profit_error", "costs",
     "total_return", "max_drawdown", "win_rate",
     "profit_factor", "trades", "round_trips", "trade_length", "turnover", "exposure",
-    "position_std", "action_entropy", "coverage", "largest_name_share", "trade_rate",
+    "position_std", "action_entropy", "coverage", "largest_name_share", "exact_repeats",
+    "trade_rate",
 }  # fmt: skip
 
 
@@ -57,6 +58,7 @@ def test_buy_and_hold(market: Market) -> None:
     expected = {
         "trades": 1, "round_trips": 1, "trade_length": held, "exposure": 1, "position_std": 0,
         "action_entropy": 0, "coverage": 1 / 7, "largest_name_share": 1, "trade_rate": 1 / held,
+        "exact_repeats": held - 1,
         "win_rate": float((account.equity[:, -1] > 10_000).double().mean()),
         "costs": 3e-4 / 1.0003 / held * market.bars_per_year,
         "turnover": 1 / 1.0003 / held * market.bars_per_year,
@@ -81,6 +83,7 @@ def test_random_targets(market: Market) -> None:
     assert all(map(math.isfinite, figures.values()))
     assert figures["action_entropy"] == pytest.approx(math.log(7), abs=0.01)
     assert figures["coverage"] == 1
+    assert figures["exact_repeats"] == 0
     assert figures["position_std"] == pytest.approx(1 / math.sqrt(3), abs=0.03)
     assert figures["exposure"] == pytest.approx(0.5, abs=0.03)
     assert figures["turnover"] == pytest.approx(2 / 3 * market.bars_per_year, rel=0.05)
@@ -95,14 +98,28 @@ def test_random_targets(market: Market) -> None:
 
 
 def test_who_never_trades(market: Market) -> None:
-    figures = judge(followed(market, 0.0), market.bars_per_year, "target")
+    account = followed(market, 0.0)
+    figures = judge(account, market.bars_per_year, "target")
     undefined = {"win_rate", "profit_factor", "trade_length"}
-    full = {"largest_name_share": 1.0, "coverage": 1 / 7}
+    repeats = account.equity.shape[1] - 2
+    full = {"largest_name_share": 1.0, "coverage": 1 / 7, "exact_repeats": repeats}
     for name, value in figures.items():
         if name in undefined:
             assert math.isnan(value), name
         else:
             assert value == pytest.approx(full.get(name, 0.0)), name
+
+
+def test_exact_repeats_are_the_most_of_any_symbol_before_its_ruin(market: Market) -> None:
+    account = followed(market, None)
+    account.action[1, 10:18] = 0.25
+    account.action[2, 30:33] = -1.0
+    account.action[3, 40:] = math.nan
+    figures = judge(account, market.bars_per_year, "target")
+    assert figures["exact_repeats"] == 7
+    account.action[:, 1:10] = 0.5
+    account.action[:, 10:] = math.nan
+    assert judge(account, market.bars_per_year, "target")["exact_repeats"] == 8
 
 
 def test_undefined_symbols_are_left_out_of_a_mean(market: Market) -> None:

@@ -124,13 +124,13 @@ def test_a_whole_report(tmp_path: Path, market: Market, accounts: dict[str, Acco
 
     agent = rows["agent"]
     sharpe, error = agent["sharpe_ratio_mean"], agent["sharpe_error"]
-    assert page.row("Sharpe ratio")[0] == f"{sharpe:+.2f} (± {error:.2f})"
+    assert page.row("Sharpe ratio")[0] == f"{sharpe:+.2f} (± {1.96 * error:.2f})"
     assert page.row("Sharpe ratio")[3] == "+4.00"
     assert page.row("Sharpe share")[0] == f"{sharpe / 4:.0%}"
     assert page.row("growth share")[1] == f"{rows['buy and hold']['growth'] / 0.5:.0%}"
     assert page.row("Sharpe share")[3] == "100%"
     assert page.row("win rate")[2:] == ["n/a", "n/a"]
-    assert page.rows[-1][1:] == ["+1.2% (± 2.0%)"]
+    assert page.rows[-1][1:] == ["+1.2% (± 3.9%)"]
     assert "9.87" not in page.text
 
     saved = strict(path.with_suffix(".json"))
@@ -146,7 +146,7 @@ def test_a_whole_report(tmp_path: Path, market: Market, accounts: dict[str, Acco
 def test_seeds_show_as_mean_and_interval(tmp_path: Path) -> None:
     rows = {
         "agent": {
-            "sharpe_ratio_mean": [1.0, 2.0, 3.0], "sharpe_error": [0.1, 0.1, 0.1],
+            "sharpe_ratio_mean": [1.0, 2.0, 3.0], "sharpe_error": [1.0, 2.0, 1.5],
             "win_rate": [0.5, math.nan, 0.7], "calmar": [math.nan] * 3,
         },
         "oracle_full": {"sharpe_ratio_mean": 4.0, "sharpe_error": 0.05},
@@ -154,7 +154,8 @@ def test_seeds_show_as_mean_and_interval(tmp_path: Path) -> None:
     }  # fmt: skip
     write_report(tmp_path / "r.html", "Seeds", facts={}, rows=rows)
     page = Page((tmp_path / "r.html").read_text())
-    assert page.row("Sharpe ratio") == ["+2.00 (± 2.48)", "+4.00 (± 0.05)", "+1.00"]
+    assert page.row("Sharpe ratio") == ["+2.00 (± 3.85)", "+4.00 (± 0.10)", "+1.00"]
+    assert "± is the 95 % interval of the mean: over symbols" in page.text
     assert page.row("Sharpe share")[0] == "50% (± 62%)"
     assert page.row("win rate")[0] == "60.0% (± 127.1%) (2 of 3)"
     assert page.row("Calmar ratio")[0] == "n/a"
@@ -162,7 +163,7 @@ def test_seeds_show_as_mean_and_interval(tmp_path: Path) -> None:
     saved = strict(tmp_path / "r.json")
     assert saved["intervals"]["agent"]["win_rate"]["seeds"] == 2
     assert saved["intervals"]["agent"]["sharpe_ratio_mean"]["half_width"] == pytest.approx(
-        4.302653 / math.sqrt(3)
+        math.hypot(4.302653 / math.sqrt(3), 1.96 * 1.5)
     )
     assert saved["policies"]["agent"]["sharpe_share"] == [0.25, 0.5, 0.75]
 

@@ -26,9 +26,9 @@ from trading_torchrl.monitoring import (
     Alert,
     Alerts,
     Rule,
+    alerts_from,
     file_channel,
     log_channel,
-    rules_from,
     tensorboard_channel,
     webhook_channel,
 )
@@ -89,7 +89,7 @@ def test_rules_that_make_no_sense_are_refused(fields: dict[str, Any], message: s
         Rule(**{"metric": "m", **fields})
 
 
-def test_rules_from_settings() -> None:
+def test_alerts_from_settings() -> None:
     listed = [
         {"metric": "eval/turnover", "above": 5},
         {"metric": "eval/x", "below": 0.0, "severity": "critical", "then": "warn"},
@@ -98,9 +98,24 @@ def test_rules_from_settings() -> None:
         Rule("eval/turnover", above=5),
         Rule("eval/x", below=0.0, severity="critical", then="warn"),
     )
-    assert rules_from(listed) == rules
-    assert rules_from({"rules": listed}) == rules
-    assert rules_from([]) == rules_from({}) == rules_from({"rules": None}) == ()
+    assert alerts_from(listed).rules == alerts_from({"rules": listed}).rules == rules
+    for default in ("default", {"rules": "default"}, {}, {"cooldown_seconds": 1}):
+        assert alerts_from(default).rules == DEFAULTS
+    for nothing in ("none", [], {"rules": "none"}, {"rules": []}):
+        assert alerts_from(nothing).rules == ()
+    for settings in (listed, {"rules": listed}, "default"):
+        plain = alerts_from(settings)
+        assert (plain.cooldown_seconds, plain.non_finite, plain.channels) == (300, "roll_back", ())
+
+
+def test_cool_down_and_what_follows_from_settings() -> None:
+    told: list[Alert] = []
+    settings = {"rules": "default", "cooldown_seconds": 0, "non_finite": "stop"}
+    alerts = alerts_from(settings, channels=[told.append])
+    for _ in range(2):
+        assert alerts.check({"train/actor_loss": math.nan}, frames=0).then == "stop"
+    assert len(told) == 2
+    assert settings == {"rules": "default", "cooldown_seconds": 0, "non_finite": "stop"}
 
 
 @pytest.mark.parametrize(
@@ -109,15 +124,26 @@ def test_rules_from_settings() -> None:
         ([{"metric": "m", "max": 1}], "rule 1 has unknown 'max'; allowed are 'metric', 'above'"),
         ([{"metric": "m", "above": 1}, {"above": 1}], "rule 2 needs a metric, got 'above' only"),
         (["m > 1"], "rule 1 must be a mapping, got 'm > 1'"),
-        ("m > 1", "must be a list of mappings, got 'm > 1'"),
-        ({"rule": []}, "unknown 'rule'; allowed is 'rules'"),
-        ({"rules": 3}, "must be a list of mappings, got 3"),
+        ("m > 1", "must be 'default', 'none' or a list of mappings, got 'm > 1'"),
+        (None, "must be 'default', 'none' or a list of mappings, got None"),
+        (
+            {"rule": [], "cooldown": 3},
+            "unknown 'rule', 'cooldown'; allowed are 'rules', 'cooldown_seconds', 'non_finite'",
+        ),
+        ({"channels": []}, "unknown 'channels'; allowed are"),
+        ({"rules": 3}, "must be 'default', 'none' or a list of mappings, got 3"),
+        ({"rules": None}, "must be 'default', 'none' or a list of mappings, got None"),
+        ({"rules": {"metric": "m", "above": 1}}, "'none' or a list of mappings, got {"),
         ([{"metric": "m", "above": "x"}], "rule on m: above must be a number"),
+        ({"cooldown_seconds": "5 minutes"}, "must be a number of at least 0, got '5 minutes'"),
+        ({"cooldown_seconds": True}, "must be a number of at least 0, got True"),
+        ({"cooldown_seconds": None}, "must be a number of at least 0, got None"),
+        ({"non_finite": "halt"}, "non_finite must be one of warn, stop, roll_back, got 'halt'"),
     ],
 )
-def test_settings_that_are_no_rules_are_refused(given: Any, message: str) -> None:
+def test_settings_that_are_no_alerts_are_refused(given: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        rules_from(given)
+        alerts_from(given)
 
 
 @pytest.mark.parametrize(
@@ -156,6 +182,62 @@ def test_no_alert_without_need() -> None:
     assert alerts.check({}, frames=0) == ("go_on", ())
     undefined = {"eval/sharpe_ratio_mean": math.nan, "eval/position_std": math.nan}
     assert alerts.check({**HEALTHY, **undefined}, frames=0) == ("go_on", ())
+
+
+EVALUATED = {"eval/sharpe_ratio_mean": 1.0, "eval/growth": 0.1, "train/loss": 1.0}
+
+
+def test_a_rule_whose_metric_never_comes_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    rules = [
+        *DEFAULTS,
+        Rule("eval/sharp_ratio", below=0.0),
+        Rule("eval/sharp_ratio", below=-1.0, severity="critical"),
+        Rule("eval/growth", below=-1.0),
+        Rule("own/metric", above=1.0),
+        Rule("metric", above=1.0),
+    ]
+    alerts = Alerts(rules)
+    alerts.check(EVALUATED, frames=0)
+    alerts.check({"train/loss": 1.0}, frames=1)
+    assert caplog.record_tuples == []
+    for frames in (2, 3, 4):
+        assert alerts.check({**EVALUATED, "eval/more": 1.0}, frames) == ("go_on", ())
+    assert caplog.record_tuples == [
+        (
+            "trading_torchrl",
+            logging.WARNING,
+            "alerts: a rule is on eval/sharp_ratio, which never came; what came is eval/growth,"
+            " eval/more, eval/sharpe_ratio_mean",
+        )
+    ]
+
+
+def test_each_metric_that_never_comes_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    alerts = Alerts([Rule(name, above=1.0) for name in ("eval/a", "eval/b", "train/c", "d")])
+    for frames in range(5):
+        alerts.check({"eval/x": 0.0, "train/x/y": 0.0, "x": 0.0}, frames)
+    assert [record.args for record in caplog.records] == [
+        ("eval/a", "eval/x"), ("eval/b", "eval/x"), ("train/c", "train/x/y"), ("d", "x"),
+    ]  # fmt: skip
+
+
+def test_a_metric_that_came_once_is_not_missed(caplog: pytest.LogCaptureFixture) -> None:
+    alerts = Alerts([Rule("eval/late", above=1.0)])
+    for extra in ({}, {"eval/late": 0.0}, {}, {}):
+        alerts.check({**EVALUATED, **extra}, frames=0)
+    assert caplog.records == []
+
+
+def test_nothing_is_missed_where_something_is_not_finite(caplog: pytest.LogCaptureFixture) -> None:
+    """A check with a broken loss holds little else; an undefined ratio is nothing unusual."""
+    alerts = Alerts([Rule("train/wrong", above=1.0), Rule("eval/wrong", above=1.0)])
+    for _ in range(3):
+        alerts.check({"train/loss": math.inf, "train/reward": 0.0, "eval/growth": 0.1}, frames=0)
+    assert caplog.records == []
+    for _ in range(2):
+        alerts.check({"eval/win_rate": math.nan}, frames=0)
+    (record,) = caplog.records
+    assert record.args == ("eval/wrong", "eval/growth, eval/win_rate")
 
 
 def test_values_may_be_tensors() -> None:

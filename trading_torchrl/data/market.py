@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -150,6 +151,15 @@ class Market:
     def to(self, device: torch.device | str) -> Market:
         """The same market on another device."""
         return self._map(lambda _, tensor: tensor.to(device))
+
+    def sha256(self) -> str:
+        """Of symbols, bars and everything observable: other data have another."""
+        digest = hashlib.sha256(repr((self.symbols, self.bars_per_year)).encode())
+        for name, tensor in self._tensors():
+            if not name.startswith("hidden."):
+                digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
+                digest.update(np.ascontiguousarray(tensor.cpu().numpy()).data)
+        return digest.hexdigest()
 
     def save(self, path: str | Path) -> Path:
         """Writes the market into a folder, one ``.npy`` a tensor; :meth:`load` maps them lazily.

@@ -23,6 +23,7 @@ from trading_torchrl.monitoring.collapse import (
     coverage,
     entropy,
     largest_share,
+    longest_repeat,
     names_of,
     position_spread,
     trade_rate,
@@ -35,7 +36,8 @@ def judge(account: Account, bars_per_year: float, kind: str) -> dict[str, float]
     Each is taken per symbol and averaged; symbols where it is undefined are left out (NaN if it is
     so on all). ``profit_factor`` is over the trades of all symbols: to leave out those that never
     lost would be to keep the worst. ``action_entropy``, ``coverage`` and ``largest_name_share`` are
-    over all outputs of the policy. ``*_error`` is the standard error over symbols, NaN for one.
+    over all outputs of the policy, and ``exact_repeats`` is the most of any symbol. ``*_error`` is
+    the standard error over symbols, NaN for one.
 
     Args:
         account: what became of the policy.
@@ -83,6 +85,7 @@ def judge(account: Account, bars_per_year: float, kind: str) -> dict[str, float]
         "action_entropy": entropy(names),
         "coverage": coverage(names, ALLOWED[kind]),
         "largest_name_share": largest_share(names),
+        "exact_repeats": float(longest_repeat(account.action[:, 1:])),
         "trade_rate": trade_rate(value[:, 1:]),
     }
 

@@ -78,9 +78,9 @@ def write_report(
         title: of the page.
         facts: what was run: environment, costs, fills, episodes, seeds, frames, split.
         rows: figures of every policy, by the names of
-            :func:`~trading_torchrl.evaluation.judge` or any others; lists have a value a seed and
-            show as mean and 95 % interval. Beside a row ``oracle_full`` all show their shares of
-            its Sharpe ratio and growth.
+            :func:`~trading_torchrl.evaluation.judge` or any others; lists have a value a seed.
+            They show with their 95 % intervals. Beside a row ``oracle_full`` all show their shares
+            of its Sharpe ratio and growth.
         accounts: followed accounts by policy, drawn over time; the first is the agent's, whose
             drawdown, actions and positions are drawn too.
         kind: of the agent's actions: ``continuous``, ``target`` or ``discrete``; with accounts.
@@ -108,8 +108,8 @@ def write_report(
         parts.append(_section("Over time", _over_time(accounts, kind, bars_per_year)))
     if control:
         about = (
-            "The same policies where nothing can be earned. Gross profit several errors away from 0"
-            " would be a mistake of the measurement."
+            "The same policies where nothing can be earned. Gross profit much further from 0 than"
+            " its ± would be a mistake of the measurement."
         )
         seen = {
             policy: {name: row[name] for name in with_errors(CONTROLLED) if name in row}
@@ -170,9 +170,9 @@ def _facts(facts: Mapping[str, str]) -> str:
 
 def _about(accounts: Mapping[str, Account] | None) -> str:
     text = (
-        "± is the 95 % interval of the mean over seeds where a column has several, else the"
-        " standard error over symbols; n/a is what is not defined, the win rate without a trade,"
-        " say."
+        "± is the 95 % interval of the mean: over symbols where their error is known, and over"
+        " seeds where a column has several; n/a is what is not defined, the win rate without a"
+        " trade, say."
     )
     if accounts:
         symbols, bars = next(iter(accounts.values())).equity.shape

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import NamedTuple
 
-from trading_torchrl.evaluation.statistics import interval
+from trading_torchrl.evaluation.statistics import Interval, interval
 
 Value = float | Sequence[float]
 """A figure of one run, or of several seeds."""
@@ -22,7 +22,12 @@ ERRORS = {
     "growth": "growth_error",
     "gross_profit": "gross_profit_error",
     "net_profit": "net_profit_error",
+    "optimum_share": "optimum_share_error",
 }
+"""Figure -> its standard error over symbols."""
+
+NORMAL_95 = 1.96
+"""Standard errors to either side of a mean that make a 95 % interval."""
 
 
 class Shown(NamedTuple):
@@ -64,6 +69,7 @@ KNOWN: dict[str, dict[str, Shown]] = {
         "action_entropy": Shown("action entropy", "nats over the names of all outputs", ".2f"),
         "coverage": Shown("coverage", "share of the names that were used", ".0%"),
         "largest_name_share": Shown("largest name", "its share of all outputs", ".1%"),
+        "exact_repeats": Shown("exact repeats", "of one action in a row, at most", ",.0f"),
     },
 }
 CONTROLLED = ("gross_profit", "net_profit", "costs", "sharpe_ratio_mean", "trade_rate")
@@ -126,10 +132,8 @@ def _head(policy: str, row: Mapping[str, Value]) -> str:
 def _cell(name: str, row: Mapping[str, Value], style: str) -> str:
     if name not in row:
         return "<td>n/a</td>"
-    mean, half_width = _centre(row[name])
+    mean, half_width = interval_of(row, name)
     seeds = _seeds(row[name])
-    if not seeds and ERRORS.get(name) in row:
-        half_width = _number(row[ERRORS[name]])
     if not math.isfinite(mean):
         return "<td>n/a</td>"
     text = f"{mean:{style}}"
@@ -146,6 +150,23 @@ def with_errors(names: Iterable[str]) -> list[str]:
     return [each for name in names for each in (name, ERRORS.get(name, name))]
 
 
+def interval_of(row: Mapping[str, Value], name: str) -> Interval:
+    """Mean of a figure and half of its 95 % interval; NaN where nothing tells how sure it is.
+
+    Over the symbols where their error is known, and over the seeds where there are several. All
+    seeds are judged on the same symbols, so what these leave open does not fall with the number of
+    seeds: the mean error over symbols comes on top.
+
+    Example:
+        >>> interval_of({"growth": 0.5, "growth_error": 0.1}, "growth")
+        Interval(mean=0.5, half_width=0.196)
+    """
+    mean, over_seeds = _centre(row[name])
+    over_symbols = NORMAL_95 * _number(row.get(ERRORS.get(name, ""), math.nan))
+    known = [half for half in (over_seeds, over_symbols) if math.isfinite(half)]
+    return Interval(mean, math.hypot(*known) if known else math.nan)
+
+
 def _seeds(value: Value) -> list[float]:
     """The values of several seeds; none where there is one run."""
     return [float(each) for each in value] if isinstance(value, Sequence) else []
@@ -155,12 +176,12 @@ def _number(value: Value) -> float:
     return _centre(value)[0]
 
 
-def _centre(value: Value) -> tuple[float, float]:
+def _centre(value: Value) -> Interval:
     """Mean and half of the 95 % interval over the seeds that have the figure."""
     if not isinstance(value, Sequence):
-        return float(value), math.nan
+        return Interval(float(value), math.nan)
     defined = [each for each in _seeds(value) if math.isfinite(each)]
-    return interval(defined) if defined else (math.nan, math.nan)
+    return interval(defined) if defined else Interval(math.nan, math.nan)
 
 
 def intervals(row: Mapping[str, Value]) -> dict[str, dict[str, float]]:
@@ -168,7 +189,7 @@ def intervals(row: Mapping[str, Value]) -> dict[str, dict[str, float]]:
     found = {}
     for name, value in row.items():
         if seeds := _seeds(value):
-            mean, half_width = _centre(value)
+            mean, half_width = interval_of(row, name)
             count = sum(map(math.isfinite, seeds))
             found[name] = {"mean": mean, "half_width": half_width, "seeds": count}
     return found

@@ -7,7 +7,7 @@ from trading_torchrl.monitoring.alerts import (
     Channel,
     Rule,
     Verdict,
-    rules_from,
+    alerts_from,
 )
 from trading_torchrl.monitoring.channels import (
     file_channel,
@@ -37,6 +37,7 @@ __all__ = [
     "Channel",
     "Rule",
     "Verdict",
+    "alerts_from",
     "broken",
     "coverage",
     "entropy",
@@ -46,7 +47,6 @@ __all__ = [
     "longest_repeat",
     "names_of",
     "position_spread",
-    "rules_from",
     "tensorboard_channel",
     "trade_rate",
     "webhook_channel",

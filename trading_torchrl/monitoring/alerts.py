@@ -18,10 +18,14 @@ MUST_BE_FINITE = "train/"
 """Metrics whose names begin so may not be NaN or infinite; others may be undefined."""
 
 
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def _check_limit(metric: str, name: str, limit: Any) -> None:
     if limit is None:
         return
-    if isinstance(limit, bool) or not isinstance(limit, int | float):
+    if not _is_number(limit):
         hint = "; YAML reads 1e-3 as text, write 1.0e-3" if isinstance(limit, str) else ""
         raise ValueError(f"rule on {metric}: {name} must be a number or None, got {limit!r}{hint}")
     if not math.isfinite(limit):
@@ -99,28 +103,6 @@ DEFAULTS: tuple[Rule, ...] = (
 """Signs of a collapse, in the policy that explores (train) and in the deterministic one (eval)."""
 
 
-def rules_from(settings: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> tuple[Rule, ...]:
-    """Rules as a YAML file has them.
-
-    Args:
-        settings: a list of mappings with the fields of :class:`Rule`, or a mapping that has this
-            list under ``rules``.
-
-    Example:
-        >>> rules_from([{"metric": "eval/turnover", "above": 5.0}])[0].consequence
-        'warn'
-    """
-    listed: Any = settings
-    if isinstance(settings, Mapping):
-        unknown = [key for key in settings if key != "rules"]
-        if unknown:
-            raise ValueError(f"alerts: unknown {_quoted(unknown)}; allowed is 'rules', a list")
-        listed = settings.get("rules") or ()
-    if not isinstance(listed, Sequence) or isinstance(listed, str):
-        raise ValueError(f"alerts: rules must be a list of mappings, got {listed!r}")
-    return tuple(_rule_from(number, entry) for number, entry in enumerate(listed, 1))
-
-
 class Alert(NamedTuple):
     """A broken rule."""
 
@@ -145,12 +127,15 @@ class Verdict(NamedTuple):
 
 Channel = Callable[[Alert], None]
 
+_SETTINGS = ("rules", "cooldown_seconds", "non_finite")
+
 
 class Alerts:
     """Checks metrics against rules, tells the channels, and says what follows.
 
     A metric that is missing raises no alert. One that begins with ``train/`` and is NaN or infinite
-    raises one without any rule, and no other.
+    raises one without any rule, and no other. Where a metric of a rule never comes while others of
+    its prefix do, it is logged once; not for ``DEFAULTS``, for a task may lack them.
 
     Args:
         rules: for example ``DEFAULTS``, or ``(*DEFAULTS, Rule("eval/turnover", above=5.0))``.
@@ -177,8 +162,10 @@ class Alerts:
         non_finite: Then = "roll_back",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        if not cooldown_seconds >= 0:
-            raise ValueError(f"cooldown_seconds must be at least 0, got {cooldown_seconds}")
+        if not _is_number(cooldown_seconds) or not cooldown_seconds >= 0:
+            raise ValueError(
+                f"cooldown_seconds must be a number of at least 0, got {cooldown_seconds!r}"
+            )
         _check_choice("non_finite", non_finite, get_args(Then))
         self.rules = tuple(rules)
         self.cooldown_seconds = cooldown_seconds
@@ -187,6 +174,10 @@ class Alerts:
         self._clock = clock
         self._told: dict[tuple[Rule | str, Then], float] = {}
         self._roll_backs = 0
+        self._came: set[str] = set()
+        self._absences = dict.fromkeys(
+            (rule.metric for rule in self.rules if rule not in DEFAULTS), 0
+        )
 
     def check(self, metrics: Mapping[str, float], frames: int) -> Verdict:
         """Alerts for these metrics, and the strongest of what follows: stop, roll back, go on.
@@ -194,7 +185,15 @@ class Alerts:
         Whoever gets ``roll_back`` must load the last good checkpoint: it is given once a run. An
         alert that would roll back after that stops.
         """
-        broken = self._broken(metrics)
+        infinite = {
+            metric: float(value)
+            for metric, value in metrics.items()
+            if metric.startswith(MUST_BE_FINITE) and not math.isfinite(value)
+        }
+        self._came.update(metrics)
+        if not infinite:  # what is not finite may come alone
+            self._log_absent(metrics)
+        broken = self._broken(metrics, infinite)
         wanted = {each.then for each in broken}
         then: Literal["go_on", "stop", "roll_back"] = "go_on"
         if "stop" in wanted or ("roll_back" in wanted and self._roll_backs):
@@ -209,12 +208,22 @@ class Alerts:
         self._roll_backs += then == "roll_back"
         return Verdict(then, tuple(alerts))
 
-    def _broken(self, metrics: Mapping[str, float]) -> list[_Broken]:
-        infinite = {
-            metric: float(value)
-            for metric, value in metrics.items()
-            if metric.startswith(MUST_BE_FINITE) and not math.isfinite(value)
-        }
+    def _log_absent(self, metrics: Mapping[str, float]) -> None:
+        """Says which metrics of rules never came, at the second check with others like them."""
+        prefixes = {_prefix(metric) for metric in metrics}
+        for metric in self._absences:
+            if metric in self._came or _prefix(metric) not in prefixes:
+                continue
+            self._absences[metric] += 1
+            if self._absences[metric] == 2:
+                others = sorted(each for each in self._came if _prefix(each) == _prefix(metric))
+                logger.warning(
+                    "alerts: a rule is on %s, which never came; what came is %s",
+                    metric,
+                    ", ".join(others),
+                )
+
+    def _broken(self, metrics: Mapping[str, float], infinite: Mapping[str, float]) -> list[_Broken]:
         broken = [
             _Broken(metric, metric, value, "not finite", "critical", self.non_finite)
             for metric, value in infinite.items()
@@ -272,6 +281,33 @@ class Alerts:
         self._roll_backs = max(self._roll_backs, state["roll_backs"])
 
 
+def alerts_from(
+    settings: str | Sequence[Mapping[str, Any]] | Mapping[str, Any],
+    channels: Sequence[Channel] = (),
+) -> Alerts:
+    """Alerts as a YAML file has them.
+
+    Args:
+        settings: ``default``, which is ``DEFAULTS``; ``none``; a list of rules, mappings with the
+            fields of :class:`Rule`; or a mapping with any of ``rules`` (one of these three, by
+            default ``default``), ``cooldown_seconds`` and ``non_finite``.
+        channels: who is told.
+
+    Example:
+        >>> alerts_from([{"metric": "eval/turnover", "above": 5.0}]).rules[0].consequence
+        'warn'
+        >>> alerts = alerts_from({"rules": "default", "cooldown_seconds": 60})
+        >>> alerts.rules == DEFAULTS, alerts.cooldown_seconds
+        (True, 60)
+    """
+    given = settings if isinstance(settings, Mapping) else {"rules": settings}
+    unknown = [key for key in given if key not in _SETTINGS]
+    if unknown:
+        raise ValueError(f"alerts: unknown {_quoted(unknown)}; allowed are {_quoted(_SETTINGS)}")
+    options: dict[str, Any] = {key: value for key, value in given.items() if key != "rules"}
+    return Alerts(_rules_from(given.get("rules", "default")), channels=channels, **options)
+
+
 class _Broken(NamedTuple):
     """A broken rule, before it is known what the check as a whole comes to."""
 
@@ -282,6 +318,21 @@ class _Broken(NamedTuple):
     limit: str
     severity: Severity
     then: Then
+
+
+def _prefix(metric: str) -> str:
+    """What comes before the first slash, with it; nothing where there is none."""
+    return metric[: metric.find("/") + 1]
+
+
+def _rules_from(settings: Any) -> tuple[Rule, ...]:
+    if settings in ("default", "none"):
+        return DEFAULTS if settings == "default" else ()
+    if not isinstance(settings, Sequence) or isinstance(settings, str):
+        raise ValueError(
+            f"alerts: rules must be 'default', 'none' or a list of mappings, got {settings!r}"
+        )
+    return tuple(_rule_from(number, entry) for number, entry in enumerate(settings, 1))
 
 
 def _rule_from(number: int, entry: Any) -> Rule:

@@ -1,0 +1,56 @@
+"""How sure a figure of a table is."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from trading_torchrl.evaluation.tables import NORMAL_95, Value, interval_of, intervals
+
+STUDENT = 4.302653 / math.sqrt(3)
+
+
+@pytest.mark.parametrize(
+    ("row", "mean", "half_width"),
+    [
+        ({"growth": 0.3}, 0.3, math.nan),
+        ({"growth": 0.3, "growth_error": 0.1}, 0.3, 0.196),
+        ({"growth": 0.3, "growth_error": math.nan}, 0.3, math.nan),
+        ({"growth": 0.3, "sharpe_error": 0.1}, 0.3, math.nan),
+        ({"growth": [0.3]}, 0.3, math.nan),
+        ({"growth": [0.3], "growth_error": [0.1]}, 0.3, 0.196),
+        ({"growth": [1.0, 2.0, 3.0]}, 2.0, STUDENT),
+        ({"growth": [1.0, 2.0, 3.0], "growth_error": [0.0, 0.0, 0.0]}, 2.0, STUDENT),
+        (
+            {"growth": [1.0, 2.0, 3.0], "growth_error": [1.0, 2.0, 1.5]},
+            2.0,
+            math.sqrt(STUDENT**2 + (1.96 * 1.5) ** 2),
+        ),
+        ({"growth": [2.0, 2.0], "growth_error": [0.1, 0.1]}, 2.0, 0.196),
+        (
+            {"growth": [1.0, math.nan, 2.0, 3.0], "growth_error": [1.0, math.nan, 2.0, 1.5]},
+            2.0,
+            math.sqrt(STUDENT**2 + (1.96 * 1.5) ** 2),
+        ),
+        ({"growth": math.nan, "growth_error": math.nan}, math.nan, math.nan),
+        ({"growth": [math.nan, math.nan], "growth_error": [0.1, 0.1]}, math.nan, 0.196),
+    ],
+)
+def test_an_interval_is_over_seeds_and_symbols(
+    row: dict[str, Value], mean: float, half_width: float
+) -> None:
+    assert interval_of(row, "growth") == pytest.approx((mean, half_width), nan_ok=True)
+
+
+def test_more_seeds_do_not_make_the_same_symbols_surer() -> None:
+    for seeds in (2, 5, 50):
+        row = {"growth": [0.3] * seeds, "growth_error": [0.1] * seeds}
+        assert interval_of(row, "growth").half_width == pytest.approx(NORMAL_95 * 0.1)
+
+
+def test_the_intervals_of_a_row_are_those_that_are_shown() -> None:
+    row: dict[str, Value] = {"growth": [1.0, 2.0, 3.0], "growth_error": [1.0, 2.0, 1.5], "x": 1.0}
+    found = intervals(row)
+    assert list(found) == ["growth", "growth_error"]
+    assert found["growth"] == {**interval_of(row, "growth")._asdict(), "seeds": 3}
