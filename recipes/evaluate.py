@@ -1,25 +1,36 @@
-"""Judges a trained run on one split, and writes a report of it.
+"""Judges trained runs on one split, and writes a report of them.
 
     python recipes/evaluate.py run=outputs/offpolicy/... split=test
+    python recipes/evaluate.py run='[outputs/seed0, outputs/seed1, outputs/seed2]' out=outputs/seeds
 
-Reads the run's settings and its newest checkpoint (`checkpoint=best` for the best on the
-validation split), and leaves `evaluation_<split>.json` and `evaluation_<split>/report.html` in the
-run's folder. Look at the test split once, when all choices are made.
+Reads a run's settings and its newest checkpoint (`checkpoint=best` for the best on the validation
+split, or the name of one), and leaves `evaluation_<split>.json` and
+`evaluation_<split>/report.html` in the run's folder, or in `out`. Several runs that differ in
+their seeds alone become one report, with 95 % intervals. Look at the test split once, when all
+choices are made.
 """
 
+import math
 import sys
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import hydra
 import torch
 from launch import SPLITS, load_settings, set_machine
-from omegaconf import DictConfig
-from tasks import make_task
+from omegaconf import DictConfig, OmegaConf
+from tasks import Judged, make_task, together
+from tqdm import tqdm
 
-from trading_torchrl.checkpoint import CheckpointError, Checkpoints
+from trading_torchrl.checkpoint import CheckpointError, Checkpoints, load
 from trading_torchrl.evaluation import write_json
+from trading_torchrl.evaluation.tables import interval_of
 from trading_torchrl.modules import make_actor
 from trading_torchrl.resume import parameters_sha256
+
+MAY_DIFFER = ("seed", "resume", "stop_at", "threads", "webhook")
 
 
 @hydra.main(version_base="1.3", config_path="conf", config_name="evaluate")
@@ -27,43 +38,79 @@ def main(config: DictConfig) -> None:
     """Loads, judges, writes."""
     if config.split not in SPLITS:
         raise SystemExit(f"split is {' or '.join(SPLITS)}, got {config.split!r}")
-    if config.checkpoint not in ("newest", "best"):
-        raise SystemExit(f"checkpoint is newest or best, got {config.checkpoint!r}")
-    folder = Path(config.run)
-    settings = load_settings(folder)
+    asked = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+    assert isinstance(asked, dict)
+    given = asked["run"] if isinstance(asked["run"], list) else [asked["run"]]
+    folders = [Path(each) for each in given]
+    settings = [load_settings(folder) for folder in folders]
+    check_alike(settings)
+    if len(folders) > 1 and config.out is None:
+        raise SystemExit("a report of several runs needs a folder of its own: give out=...")
+    found: list[tuple[Judged, dict[str, Any]]] = []
+    for each, folder in tqdm(list(zip(settings, folders, strict=True)), desc="runs"):
+        judgement, which = judged(each, folder, config.checkpoint, config.split)
+        # Pictures are of the first run: what they need of the others would only take memory.
+        found.append((judgement if not found else replace(judgement, pictured={}), which))
+    whole = found[0][0] if len(found) == 1 else together([each for each, _ in found])
+
+    name = f"evaluation_{config.split}"
+    if config.checkpoint != "newest":
+        name += f"_{Path(config.checkpoint).stem}"
+    out = Path(config.out or folders[0])
+    runs = [facts for _, facts in found]
+    facts = {each: ", ".join(str(run[each]) for run in runs) for each in runs[0]}
+    training = found[0][0].training if len(found) == 1 else None
+    figures = replace(whole, training=training).write(out / name, facts)
+    write_json(out / f"{name}.json", {"figures": figures, "split": config.split, "runs": runs})
+    known = {name: interval_of(figures, name) for name in figures if not name.endswith("_error")}
+    shown = "\n".join(
+        f"{name:32} {mean:.4g}" + (f" +- {half:.2g}" if math.isfinite(half) else "")
+        for name, (mean, half) in known.items()
+    )
+    sys.stdout.write(f"\n{shown}\n\n{out / name}/report.html\n")
+
+
+def check_alike(settings: list[dict[str, Any]]) -> None:
+    """Refuses runs that differ in more than their seeds: their mean would mean nothing."""
+    for other in settings[1:]:
+        for name, value in settings[0].items():
+            if name not in MAY_DIFFER and other.get(name) != value:
+                raise SystemExit(
+                    f"these runs differ in {name}: {value} and {other.get(name)}; one report is of"
+                    " runs that differ in their seeds alone"
+                )
+
+
+def judged(
+    settings: Mapping[str, Any], folder: Path, checkpoint: str, split: str
+) -> tuple[Judged, dict[str, Any]]:
+    """A run's policy on a split, and which it is."""
     set_machine(settings["threads"], settings["matmul_precision"], settings["seed"])
     task = make_task(
         settings["market"], settings["env"], settings["num_envs"], settings["window"],
         settings["seed"],
     )  # fmt: skip
+    kept = Checkpoints(folder / "checkpoints")
     try:
-        path, saved = getattr(Checkpoints(folder / "checkpoints"), config.checkpoint)()
+        if checkpoint in ("newest", "best"):
+            path, saved = getattr(kept, checkpoint)()
+        else:
+            path = kept.folder / checkpoint
+            saved = load(path)
     except CheckpointError as error:
         raise SystemExit(str(error)) from None
+    task.load_state_dict(saved["task"])
     actor = make_actor(task.inputs, task.actions, settings["hidden"], task.in_keys)
     actor.load_state_dict(saved["averaged"])
-
-    out = folder / f"evaluation_{config.split}"
-    out.mkdir(exist_ok=True)
     torch.manual_seed(settings["seed"])
-    frames = saved["count"]["frames"]
     facts = {
-        "run": folder.name, "checkpoint": path.name, "frames": f"{frames:,}",
-        "seed": str(settings["seed"]),
-    }  # fmt: skip
-    figures = task.report(actor, config.split, out, facts, saved["evaluations"])
-    write_json(
-        folder / f"evaluation_{config.split}.json",
-        {
-            "figures": figures,
-            "split": config.split,
-            "checkpoint": path.name,
-            "frames": frames,
-            "parameters_sha256": parameters_sha256(actor),
-        },
-    )
-    shown = "\n".join(f"{name:32} {value:.4g}" for name, value in figures.items())
-    sys.stdout.write(f"\n{shown}\n\n{out}/report.html\n")
+        "run": folder.name,
+        "checkpoint": path.name,
+        "frames": saved["count"]["frames"],
+        "seed": settings["seed"],
+        "parameters_sha256": parameters_sha256(actor),
+    }
+    return replace(task.judge(actor, split), training=saved["evaluations"]), facts
 
 
 if __name__ == "__main__":

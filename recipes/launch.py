@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -20,16 +21,17 @@ from torch import Tensor
 from torch.utils.tensorboard import SummaryWriter
 from torchrl import torchrl_logger
 
+from trading_torchrl.evaluation import write_json
 from trading_torchrl.monitoring import (
-    DEFAULTS,
     ActionWatch,
     Alerts,
+    alerts_from,
     file_channel,
     log_channel,
-    rules_from,
     tensorboard_channel,
     webhook_channel,
 )
+from trading_torchrl.monitoring.mlflow_writer import MLflowWriter
 
 MAY_CHANGE = ("resume", "total_frames", "stop_at")
 SAVED = "config.yaml"
@@ -37,6 +39,8 @@ SPLITS = ("validation", "test")
 
 
 def _folder(resume: str | None, parent: str) -> str:
+    if resume and not (Path(resume) / SAVED).exists():
+        raise SystemExit(f"{resume} is not a run's folder: it has no {SAVED}")
     return resume or f"{parent}/{datetime.now():%Y-%m-%d_%H-%M-%S-%f}"
 
 
@@ -72,6 +76,7 @@ class Run:
     watch_from: int
     alerts: Any
     webhook: str | None
+    mlflow: str | None
     threads: int
     matmul_precision: str
 
@@ -109,18 +114,27 @@ class Run:
         """From a recipe's settings."""
         return cls(**{field.name: settings[field.name] for field in fields(cls)})
 
+    def learning_rate(self, frames: int) -> float:
+        """From ``lr`` to ``lr_end`` in a straight line, until ``total_frames``."""
+        return self.lr + (self.lr_end - self.lr) * min(frames / self.total_frames, 1.0)
+
+    def writer(self, folder: Path, purge_step: int | None) -> SummaryWriter:
+        """Of TensorBoard, and of MLflow if asked for."""
+        if self.mlflow is None:
+            return SummaryWriter(str(folder), purge_step=purge_step)
+        settings: Any = OmegaConf.to_container(OmegaConf.load(folder / SAVED))
+        del settings["webhook"]  # may hold a token
+        try:
+            return MLflowWriter(folder, self.mlflow, settings, purge_step)
+        except Exception as error:
+            raise SystemExit(f"mlflow={self.mlflow}: {error}") from error
+
     def alerts_to(self, folder: Path, writer: SummaryWriter) -> Alerts:
         """The rules, and the channels they are told on."""
-        rules = DEFAULTS if self.alerts == "default" else rules_from(self.alerts)
         told = [log_channel(), file_channel(folder / "alerts.jsonl"), tensorboard_channel(writer)]
         if self.webhook is not None:
             told.append(webhook_channel(self.webhook))
-        return Alerts(rules, channels=told)
-
-
-def linear(start: float, end: float, progress: float) -> float:
-    """From start to end as ``progress`` goes from 0 to 1."""
-    return start + (end - start) * min(max(progress, 0.0), 1.0)
+        return alerts_from(self.alerts, channels=told)
 
 
 def due(frames: int, every: int, batch: int) -> bool:
@@ -129,9 +143,9 @@ def due(frames: int, every: int, batch: int) -> bool:
 
 
 def learned(
-    losses: TensorDictBase, norm: Tensor, rate: float, batch: TensorDictBase
+    losses: TensorDictBase, norm: Tensor, rate: float, batch: TensorDictBase, watch: ActionWatch
 ) -> dict[str, float]:
-    """Figures of the last update, and of the rewards of the last batch."""
+    """Of the last update, of the rewards of the last batch, of what the exploring policy did."""
     shown = {
         "actor_loss": losses["loss_actor"],
         "critic_loss": losses["loss_qvalue"],
@@ -143,12 +157,20 @@ def learned(
         "learning_rate": torch.tensor(rate),
         "reward": batch["next", "reward"].mean(),
     }
-    return {f"train/{name}": float(value.detach()) for name, value in shown.items()}
+    figures = {name: float(value.detach()) for name, value in shown.items()} | watch.figures()
+    return {f"train/{name}": value for name, value in figures.items()}
 
 
-def watched(watch: ActionWatch) -> dict[str, float]:
-    """Figures of what the exploring policy did lately."""
-    return {f"train/{name}": value for name, value in watch.figures().items()}
+def highlights(figures: Mapping[str, float], score: str) -> dict[str, str]:
+    """Those of the figures that stand beside the progress bar."""
+    named = {
+        score: f"eval/{score}",
+        "reward": "train/reward",
+        "td_error": "train/td_error",
+        "alpha": "train/ent_coef",
+        "entropy": "train/action_entropy_continuous",
+    }
+    return {name: f"{figures[key]:.3g}" for name, key in named.items() if key in figures}
 
 
 def start(config: DictConfig) -> tuple[dict[str, Any], Path, bool]:
@@ -242,3 +264,22 @@ def set_machine(threads: int, precision: str, seed: int) -> float:
     exact = a.double() @ b.double()
     torch.manual_seed(seed)
     return float((a @ b - exact).abs().max() / exact.abs().max())
+
+
+def finish(folder: Path, metrics: Mapping[str, Any], writer: SummaryWriter) -> None:
+    """Leaves ``metrics.json``, says what there is; exits with 1 where an alert stopped the run."""
+    write_json(folder / "metrics.json", metrics)
+    figures, stopped = metrics["figures"], metrics["stopped"]
+    if isinstance(writer, MLflowWriter):
+        saved = folder / "checkpoints"
+        best = saved / "best.pt"
+        kept = best if best.exists() else max(saved.glob("frames_*.pt"), default=best)
+        names = ("report.html", "report.json", "metrics.json")
+        files = [kept, *(folder / name for name in names)]
+        writer.finish(files, "KILLED" if stopped else "FINISHED")
+    said = "  ".join(f"{name} {value:.4g}" for name, value in figures.items() if "/" not in name)
+    page = ", report.html" if figures else ""
+    sys.stdout.write(f"\n{said}\n\n{folder}: metrics.json, checkpoints{page}\n")
+    if stopped:
+        sys.stdout.write(f"stopped: {stopped}; go on with resume={folder}\n")
+        sys.exit(0 if stopped.startswith("SIG") else 1)

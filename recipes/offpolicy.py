@@ -1,6 +1,6 @@
 """Off-policy training with SAC: collect, replay, learn, watch, evaluate, save.
 
-    python recipes/offpolicy.py                              # the synthetic market, a minute
+    python recipes/offpolicy.py                              # the synthetic market
     python recipes/offpolicy.py env=garleanu_pedersen        # merton, ou_spread, planted_leak...
     python recipes/offpolicy.py market=csv market.path=prices/ env=long_only
     python recipes/offpolicy.py resume=outputs/offpolicy/... # exactly where it stopped; see --help
@@ -9,24 +9,23 @@ Ctrl-C saves and stops. The run's folder holds its settings, checkpoints, Tensor
 alerts, metrics.json and report.html.
 """
 
-import sys
 import time
+from collections.abc import Mapping
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 import hydra
 import torch
-from launch import Run, due, learned, linear, runtime, set_machine, start, watched
+from launch import Run, due, finish, highlights, learned, runtime, set_machine, start
 from omegaconf import DictConfig
 from tasks import make_task
 from torch.nn.utils import clip_grad_norm_, get_total_norm
-from torch.utils.tensorboard import SummaryWriter
 from torchrl.collectors import Collector
 from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
 from tqdm import tqdm
 
 from trading_torchrl.checkpoint import Checkpoints
-from trading_torchrl.evaluation import write_json
 from trading_torchrl.modules import follow_slowly, make_actor, make_critics
 from trading_torchrl.monitoring import ActionWatch, broken
 from trading_torchrl.objectives import SACLoss
@@ -82,15 +81,17 @@ def main(config: DictConfig) -> None:
     checkpoints = Checkpoints(folder / "checkpoints", run.keep)
     saved = checkpoints.newest()[1] if resumed else None
     known = saved["count"]["frames"] if saved else 0
-    writer = SummaryWriter(str(folder), purge_step=known + 1 if saved else None)
+    writer = run.writer(folder, purge_step=known + 1 if saved else None)
     watch = ActionWatch(task.kind)
     alerts = run.alerts_to(folder, writer)
     count: dict[str, Any] = {"frames": 0, "updates": 0, "owed": 0.0, "best": float("-inf")}
     evaluations: list[dict[str, float]] = []
     norms: list[torch.Tensor] = []
+    shown: dict[str, str] = {}
 
     def state() -> dict[str, Any]:
         return {
+            "task": task.state_dict(),
             "loss": loss.state_dict(),
             "averaged": averaged.state_dict(),
             "optimizer": optimizer.state_dict(),
@@ -104,7 +105,8 @@ def main(config: DictConfig) -> None:
         }
 
     def restore(saved: dict[str, Any]) -> None:
-        for name, part in (("loss", loss), ("averaged", averaged), ("optimizer", optimizer)):
+        parts = {"task": task, "loss": loss, "averaged": averaged, "optimizer": optimizer}
+        for name, part in parts.items():
             part.load_state_dict(saved[name])
         restore_collector(collector, saved["collector"])
         restore_replay(replay, saved["replay"])
@@ -136,7 +138,7 @@ def main(config: DictConfig) -> None:
                 replay.extend(batch.select(*task.stored).reshape(-1))
 
                 # Learn.
-                rate = linear(run.lr, run.lr_end, frames / run.total_frames)
+                rate = run.learning_rate(frames)
                 for group in optimizer.param_groups:
                     group["lr"] = rate
                 if frames > run.warmup_frames:
@@ -164,7 +166,7 @@ def main(config: DictConfig) -> None:
                 if wrong:
                     figures[f"train/{wrong[0]}"] = float("nan")
                 elif norms and due(frames, run.log_every, batch_frames):
-                    figures = learned(losses, norm, rate, batch) | watched(watch)
+                    figures = learned(losses, norm, rate, batch, watch)
                     histograms = {
                         "actions/continuous_distribution": batch["action"],
                         "rewards/component_histogram": batch["next", "reward"],
@@ -182,10 +184,12 @@ def main(config: DictConfig) -> None:
                         judged = task.evaluate(averaged)
                     evaluations.append({"frames": float(frames), **judged})
                     figures |= {f"eval/{name}": value for name, value in judged.items()}
-                    bar.set_postfix({task.score: f"{judged[task.score]:.3g}"})
 
                 for name, value in figures.items():
                     writer.add_scalar(name, value, frames)
+                if figures:
+                    shown |= highlights(figures, task.score)
+                    bar.set_postfix(shown)
                 told = wrong or frames >= run.watch_from  # an untrained policy may look collapsed
                 verdict = alerts.check(figures if told else {}, frames)
                 if verdict.then == "stop":
@@ -210,9 +214,7 @@ def main(config: DictConfig) -> None:
                 count["best"] = judged[task.score] if better else count["best"]
                 late = stopped or frames >= last
                 if better or late or due(frames, run.checkpoint_every, batch_frames):
-                    checkpoints.save(frames, state())
-                if better:
-                    checkpoints.save_best(frames)
+                    checkpoints.save(frames, state(), best=better)
     finally:
         bar.close()
         collector.shutdown()
@@ -220,11 +222,13 @@ def main(config: DictConfig) -> None:
 
     # Report.
     trained_for = time.perf_counter() - trains
-    final, split = {}, settings["market"]["report_split"]
+    final: Mapping[str, Any] = {}
+    split = settings["market"]["report_split"]
     if count["frames"] >= run.total_frames and not stopped:
         torch.manual_seed(run.seed)
         facts = {"seed": str(run.seed), "frames": f"{count['frames']:,}", "algorithm": "SAC"}
-        final = task.report(averaged, split, folder, facts, evaluations)
+        judgement = replace(task.judge(averaged, split), training=evaluations)
+        final = judgement.write(folder, facts)
     metrics = {
         "figures": final,
         "split": split if final else None,
@@ -236,13 +240,7 @@ def main(config: DictConfig) -> None:
         "parameters_sha256": parameters_sha256(loss, averaged),
         "runtime": runtime(began, trained_for, first, count) | {"product_rounding": rounding},
     }
-    write_json(folder / "metrics.json", metrics)
-    shown = "  ".join(f"{name} {value:.4g}" for name, value in final.items() if "/" not in name)
-    page = ", report.html" if final else ""
-    sys.stdout.write(f"\n{shown}\n\n{folder}: metrics.json, checkpoints{page}\n")
-    if stopped:
-        sys.stdout.write(f"stopped: {stopped}; go on with resume={folder}\n")
-        sys.exit(0 if stopped.startswith("SIG") else 1)
+    finish(folder, metrics, writer)
 
 
 if __name__ == "__main__":

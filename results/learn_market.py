@@ -12,16 +12,13 @@ from typing import Any
 from rows import Row, hand_over
 from runs import SEEDS, train_all
 
-from trading_torchrl.evaluation import interval
+from trading_torchrl.evaluation.tables import ERRORS, NORMAL_95, interval_of
 
 RUNS = {
     "long-short": ["env=long_short"],
     "long-only": ["env=long_only"],
-    "martingale": ["env=long_short", "market=martingale", "alerts=[]"],
+    "martingale": ["env=long_short", "market=martingale", "alerts=none"],
 }
-
-
-ERRORS = {"sharpe_ratio_mean": "sharpe_error", "growth": "growth_error"}
 
 
 def over_seeds(runs: list[dict[str, Any]], figure: str) -> tuple[float, str]:
@@ -30,9 +27,8 @@ def over_seeds(runs: list[dict[str, Any]], figure: str) -> tuple[float, str]:
     All seeds are judged on the same paths, so the error over the paths, where it is known, comes
     on top of that over the seeds.
     """
-    mean, half = interval([run["figures"][figure] for run in runs])
-    paths = [run["figures"].get(ERRORS.get(figure, ""), 0.0) for run in runs]
-    half = math.hypot(half, 1.96 * math.fsum(paths) / len(paths))
+    row = {name: [run["figures"][name] for run in runs] for name in runs[0]["figures"]}
+    mean, half = interval_of(row, figure)
     return mean, f"{mean:.3f} +- {half:.3f}"
 
 
@@ -51,7 +47,7 @@ def market_rows(name: str, runs: list[dict[str, Any]]) -> list[Row]:
     for policy in ("oracle_full", "buy_and_hold", "random"):
         for figure in ("sharpe_ratio_mean", "growth"):
             value = figures[f"{policy}/{figure}"]
-            half = 1.96 * figures[f"{policy}/{ERRORS[figure]}"]
+            half = NORMAL_95 * figures[f"{policy}/{ERRORS[figure]}"]
             said = "Sharpe" if figure.startswith("sharpe") else "growth a year"
             rows.append(Row(f"{name}: {said} of {policy}", f"{value:.3f} +- {half:.3f}"))
     return rows
@@ -92,7 +88,7 @@ def main() -> None:
     # One market, five agents: errors over the paths do not fall with the number of agents.
     for said, name in (("gross profit", "gross_profit"), ("net profit", "net_profit")):
         mean = math.fsum(each[name] for each in figures) / len(figures)
-        half = 1.96 * math.fsum(each[f"{name}_error"] for each in figures) / len(figures)
+        half = NORMAL_95 * math.fsum(each[f"{name}_error"] for each in figures) / len(figures)
         low, high = mean - half, mean + half
         met = low <= 0 <= high if name == "gross_profit" else high < 0.01
         limit = "includes 0" if name == "gross_profit" else "upper bound under +1 %"

@@ -7,10 +7,10 @@ from typing import Any
 
 from tasks.gym import Gym
 from tasks.reference import Reference
-from tasks.task import Task
+from tasks.task import Judged, Task, together
 from tasks.trading import Trading
 
-__all__ = ["Task", "make_task"]
+__all__ = ["Judged", "Task", "make_task", "together"]
 
 
 def make_task(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -14,10 +13,7 @@ from torch import Tensor
 from torchrl.envs import EnvBase, GymWrapper
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
-from tasks.task import ROW, Figures, Policy
-from trading_torchrl.evaluation import (
-    write_report,
-)
+from tasks.task import ROW, Figures, Judged, Policy, acted, explores
 
 
 class SavedGym(GymWrapper):
@@ -76,23 +72,38 @@ class Gym:
         """Rows are stored as they are."""
 
     def evaluate(self, policy: Policy, episodes: int = 10, seed: int = 1_000_000) -> Figures:
-        """Mean return of whole episodes."""
+        """Mean return of whole episodes, and what the policy did; exploring beside it."""
         env = self._make(seed)
-        with torch.no_grad(), set_exploration_type(ExplorationType.DETERMINISTIC):
-            runs = [env.rollout(100_000, policy)["next", "reward"].sum() for _ in range(episodes)]
-        env.close()
-        returns = torch.stack(runs)
-        return {"return": float(returns.mean()), "return_std": float(returns.std())}
+        runs = self._episodes(env, policy, episodes)
+        exploring = self._episodes(self._make(seed), explores(policy), episodes)
+        returns = torch.stack([run["next", "reward"].sum() for run in runs])
+        others = torch.stack([run["next", "reward"].sum() for run in exploring])
+        each = [acted(run["action"][None], self.kind) for run in runs]
+        actions = acted(torch.cat([run["action"] for run in runs])[None], self.kind)
+        return {
+            "return": float(returns.mean()),
+            "return_std": float(returns.std()),
+            "stochastic_return": float(others.mean()),
+            **actions,
+            "exact_repeats": max(one["exact_repeats"] for one in each),
+        }
 
-    def report(
-        self, policy: Policy, split: str, folder: Path, facts: Mapping[str, str], log: list[Figures]
-    ) -> Figures:
+    def _episodes(self, env: EnvBase, policy: Policy, episodes: int) -> list[TensorDictBase]:
+        with torch.no_grad(), set_exploration_type(ExplorationType.DETERMINISTIC):
+            runs = [env.rollout(100_000, policy) for _ in range(episodes)]
+        env.close()
+        return runs
+
+    def judge(self, policy: Policy, split: str) -> Judged:
         """The mean return of fresh episodes."""
         seed = {"validation": 1_000_000, "test": 4_000_000}[split]
-        final = self.evaluate(policy, 100, seed)
-        facts = {**facts, "split": f"{split}: 100 episodes from seed {seed:,}"}
-        write_report(
-            folder / "report.html", self.name, facts=facts, rows={"agent": final}, accounts=None,
-            training=log,
-        )  # fmt: skip
-        return final
+        figures = self.evaluate(policy, 100, seed)
+        facts = {"split": f"{split}: 100 episodes from seed {seed:,}"}
+        return Judged(self.name, facts, figures, {"agent": figures})
+
+    def state_dict(self) -> dict[str, Any]:
+        """Nothing: the environment follows from the settings."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Nothing to take over."""

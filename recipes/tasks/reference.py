@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
+from copy import deepcopy
 from typing import Any
 
+import torch
 from tensordict import TensorDictBase
 from torch import Tensor
+from torchrl.envs.utils import ExplorationType, set_exploration_type
 
-from tasks.task import ROW, Figures, Policy
+from tasks.task import ROW, Figures, Judged, Policy, acted, explores
 from trading_torchrl.envs import reference
 from trading_torchrl.envs.reference import optimum_share
-from trading_torchrl.evaluation import (
-    write_report,
-)
 
 PROBLEMS = ("GarleanuPedersen", "Merton", "OUSpread", "PlantedLeak", "Martingale")
 
@@ -45,21 +44,34 @@ class Reference:
         """Rows are stored as they are."""
 
     def evaluate(self, policy: Policy, episodes: int = 64, seed: int = 1_000_000) -> Figures:
-        """The share of the optimum; where that is 0, as in a martingale, the score."""
-        found = optimum_share(policy, self.env, episodes=episodes, seed=seed)
-        return {"optimum_share": found.share, "optimum_share_error": found.error,
-                "score": found.score}  # fmt: skip
+        """The share of the optimum, and what the policy did; exploring beside it.
 
-    def report(
-        self, policy: Policy, split: str, folder: Path, facts: Mapping[str, str], log: list[Figures]
-    ) -> Figures:
+        In a martingale the optimum is 0 and the share not defined: there is the score.
+        """
+        found = optimum_share(policy, self.env, episodes=episodes, seed=seed)
+        exploring = optimum_share(explores(policy), self.env, episodes=episodes, seed=seed)
+        env = deepcopy(self.env)
+        env.set_seed(seed)
+        with torch.no_grad(), set_exploration_type(ExplorationType.DETERMINISTIC):
+            steps = env.rollout(env.steps, policy, break_when_any_done=False)
+        return {
+            "optimum_share": found.share,
+            "optimum_share_error": found.error,
+            "score": found.score,
+            "stochastic_share": exploring.share,
+            **acted(steps["action"], self.kind),
+        }
+
+    def judge(self, policy: Policy, split: str) -> Judged:
         """The share of the optimum on fresh noise."""
         seed = {"validation": 1_000_000, "test": 4_000_000}[split]
-        final = self.evaluate(policy, 256, seed)
-        title = f"{self.name}: share of the optimum"
-        facts = {**facts, "split": f"{split}: 256 episodes from seed {seed:,}"}
-        write_report(
-            folder / "report.html", title, facts=facts, rows={"agent": final}, accounts=None,
-            training=log,
-        )  # fmt: skip
-        return final
+        figures = self.evaluate(policy, 256, seed)
+        facts = {"split": f"{split}: 256 episodes from seed {seed:,}"}
+        return Judged(f"{self.name}: share of the optimum", facts, figures, {"agent": figures})
+
+    def state_dict(self) -> dict[str, Any]:
+        """Nothing: the problem follows from the settings."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Nothing to take over."""

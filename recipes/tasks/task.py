@@ -2,19 +2,110 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from tensordict import TensorDictBase
 from torch import Tensor
 from torchrl.envs import EnvBase, Transform
+from torchrl.envs.utils import ExplorationType, set_exploration_type
+
+from trading_torchrl.evaluation import write_report
+from trading_torchrl.evaluation.tables import Rows, Value
+from trading_torchrl.monitoring import (
+    ALLOWED,
+    coverage,
+    entropy,
+    largest_share,
+    longest_repeat,
+    names_of,
+    position_spread,
+)
 
 Policy = Callable[[TensorDictBase], TensorDictBase]
 Figures = dict[str, float]
 
 ROW = ("observation", "action", ("next", "observation"), ("next", "reward"), ("next", "terminated"))
 """What a replay buffer keeps of any environment."""
+
+
+def acted(actions: Tensor, kind: str) -> Figures:
+    """Figures of actions ``[N, T, A]`` that show when a policy has become one action."""
+    names = names_of(actions, kind)
+    return {
+        "action_std": position_spread(actions),
+        "action_entropy": entropy(names),
+        "coverage": coverage(names, ALLOWED[kind]),
+        "largest_name_share": largest_share(names),
+        "exact_repeats": float(longest_repeat(actions)),
+    }
+
+
+def explores(policy: Policy) -> Policy:
+    """The policy as it explores, whoever asks."""
+
+    def drawn(tensordict: TensorDictBase) -> TensorDictBase:
+        with set_exploration_type(ExplorationType.RANDOM):
+            return policy(tensordict)
+
+    return drawn
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A policy, judged on one split; or several, where its figures are lists."""
+
+    title: str
+    facts: Mapping[str, str]
+    """what it was judged on"""
+    figures: Mapping[str, Value]
+    """of the agent, and of others by ``name/figure``"""
+    rows: Rows
+    """figures of every policy"""
+    control: Rows | None = None
+    """the same where nothing can be earned"""
+    pictured: Mapping[str, Any] = field(default_factory=dict)
+    """what pictures over time need: accounts, kind, bars_per_year"""
+    training: Sequence[Mapping[str, float]] | None = None
+    """its evaluations while it was trained"""
+
+    def write(self, folder: Path, facts: Mapping[str, str]) -> Mapping[str, Value]:
+        """Leaves ``report.html`` in the folder; returns the figures."""
+        write_report(
+            folder / "report.html", self.title, facts={**facts, **self.facts}, rows=self.rows,
+            control=self.control, training=self.training, **self.pictured,
+        )  # fmt: skip
+        return self.figures
+
+
+def together(runs: Sequence[Judged]) -> Judged:
+    """Runs of one task that differ in what was learned: a value a run where these differ.
+
+    Pictures and policies that learn nothing are those of the first.
+    """
+    first = runs[0]
+    return replace(
+        first,
+        figures=_listed([run.figures for run in runs]),
+        rows=_listed_rows([run.rows for run in runs]),
+        control=first.control and _listed_rows([run.control or {} for run in runs]),
+    )
+
+
+def _listed_rows(runs: Sequence[Rows]) -> dict[str, Mapping[str, Value]]:
+    learned = [name for name in runs[0] if name.startswith("agent")]
+    return {**runs[0], **{name: _listed([run[name] for run in runs]) for name in learned}}
+
+
+def _listed(runs: Sequence[Mapping[str, Value]]) -> dict[str, Value]:
+    return {
+        name: [float(run[name]) for run in runs]  # type: ignore[arg-type]
+        if "/" not in name or name.startswith("martingale")
+        else value
+        for name, value in runs[0].items()
+    }
 
 
 class Task(Protocol):
@@ -44,7 +135,11 @@ class Task(Protocol):
     def evaluate(self, policy: Policy) -> Figures:
         """Figures of a policy while it is trained."""
 
-    def report(
-        self, policy: Policy, split: str, folder: Path, facts: Mapping[str, str], log: list[Figures]
-    ) -> Figures:
-        """Final figures of a policy, and a page to look at in the folder."""
+    def judge(self, policy: Policy, split: str) -> Judged:
+        """Final figures of a policy, beside others where there are."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a trained agent needs of it: a scaler, say, and a fingerprint of the data."""
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes it over; refuses where the data are others."""

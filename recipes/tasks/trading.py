@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property, partial
-from pathlib import Path
+from hashlib import sha256
 from typing import Any, NamedTuple
 
 from tensordict import TensorDictBase
@@ -14,7 +14,7 @@ from torch import Tensor
 from torchrl.envs import EnvBase, TransformedEnv
 from torchrl.envs.utils import ExplorationType
 
-from tasks.task import ROW, Figures, Policy
+from tasks.task import ROW, Figures, Judged, Policy
 from trading_torchrl.data import (
     WARMUP,
     Knobs,
@@ -35,7 +35,6 @@ from trading_torchrl.evaluation import (
     follow,
     judge,
     whole_split,
-    write_report,
 )
 from trading_torchrl.replay import StoredByIndex
 
@@ -158,9 +157,7 @@ class Trading:
         figures["stochastic_sharpe"] = exploring["sharpe_ratio_mean"]
         return figures
 
-    def report(
-        self, policy: Policy, split: str, folder: Path, facts: Mapping[str, str], log: list[Figures]
-    ) -> Figures:
+    def judge(self, policy: Policy, split: str) -> Judged:
         """The policy beside those that need no learning, and on a martingale."""
         market = getattr(self.parts, split)
         accounts = self._followed(market, self.parts.knobs, policy, progress=split)
@@ -173,31 +170,53 @@ class Trading:
             still = drawn(paths, bars - WARMUP, 30_000, nothing)
             traded = self._followed(still, nothing, policy, oracles=False, progress="martingale")
             control = {name: judge(each, years, self.kind) for name, each in traded.items()}
-        base = self.base.rules
+        rules = self.base.rules
         facts = {
-            **facts,
             "split": f"{split}: {len(market.symbols)} symbols, {len(market):,} bars each",
-            "costs": f"{1e4 * base.cost:g} bps of the traded value",
+            "costs": f"{1e4 * rules.cost:g} bps of the traded value",
             "episodes": "one account a symbol, from the first bar to the last",
-            "fills": "at the next open" if base.fill == "next_open" else "at the close",
+            "fills": "at the next open" if rules.fill == "next_open" else "at the close",
         }
-        write_report(
-            folder / "report.html", "Trading agent", facts=facts, rows=rows, accounts=accounts,
-            training=log, bars_per_year=years, kind=self.kind, control=control,
-        )  # fmt: skip
-        final = dict(rows["agent"])
+        figures = self._summary(rows, control)
+        pictured = {"accounts": accounts, "kind": self.kind, "bars_per_year": years}
+        return Judged("Trading agent", facts, figures, rows, control, pictured)
+
+    def _summary(
+        self, rows: Mapping[str, Figures], control: Mapping[str, Figures] | None
+    ) -> Figures:
+        """The agent's figures, its shares of the best policy's, and what others reached."""
+        figures = dict(rows["agent"])
         best = rows.get("oracle_full")
         if best is not None:
-            final["sharpe_share"] = share(final, best, "sharpe_ratio_mean")
-            final["growth_share"] = share(final, best, "growth")
+            figures["sharpe_share"] = share(figures, best, "sharpe_ratio_mean")
+            figures["growth_share"] = share(figures, best, "growth")
         for name in ("buy_and_hold", "random", "oracle_full"):
             for figure in ("sharpe_ratio_mean", "sharpe_error", "growth", "growth_error"):
                 if name in rows:
-                    final[f"{name}/{figure}"] = rows[name][figure]
+                    figures[f"{name}/{figure}"] = rows[name][figure]
         if control is not None:
             for figure in ("gross_profit", "gross_profit_error", "net_profit", "net_profit_error"):
-                final[f"martingale/{figure}"] = control["agent"][figure]
-        return final
+                figures[f"martingale/{figure}"] = control["agent"][figure]
+        return figures
+
+    def state_dict(self) -> dict[str, Any]:
+        """Scaler, and a fingerprint of the prices that were trained and chosen on."""
+        return {"scaler": self.scaler.state_dict(), "prices_sha256": self._prices}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Refuses other prices: nothing that was learned would mean the same on them."""
+        if state["prices_sha256"] != self._prices:
+            raise SystemExit(
+                "the prices are not those that this run was trained on: bring the files back as"
+                " they were, or start a new run"
+            )
+        self.scaler.load_state_dict(state["scaler"])
+
+    @cached_property
+    def _prices(self) -> str:
+        return sha256(
+            (self.parts.train.sha256() + self.parts.validation.sha256()).encode()
+        ).hexdigest()
 
     def _oracles(self, market: Market, knobs: Knobs | None) -> dict[str, Policy]:
         """The best policies of a synthetic market, by what they know."""

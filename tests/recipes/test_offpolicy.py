@@ -15,7 +15,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 ROOT = Path(__file__).resolve().parents[2]
 
-TINY = ["hidden=[16]", "threads=1", "batch_size=32", "alerts=[]"]
+TINY = ["hidden=[16]", "threads=1", "batch_size=32", "alerts=none"]
 REFERENCE = [
     *TINY, "env=garleanu_pedersen", "env.num_envs=8", "updates_per_frame=0.125", "warmup_frames=64",
     "total_frames=1_280", "evaluate_every=640", "checkpoint_every=320", "log_every=160",
@@ -71,7 +71,9 @@ def test_a_run_leaves_all_it_promises(straight):
     assert metrics["frames"] == 1_280
     assert metrics["updates"] == 152  # one for each 8 frames after the warm-up
     assert [each["frames"] for each in metrics["evaluations"]] == [640, 1_280]
-    assert {"optimum_share", "score"} <= metrics["figures"].keys()
+    assert {
+        "optimum_share", "score", "stochastic_share", "action_entropy", "exact_repeats"
+    } <= metrics["figures"].keys()  # fmt: skip
     assert len(metrics["parameters_sha256"]) == 64
     assert {"seconds", "frames_per_second", "updates_per_second", "versions"} <= metrics[
         "runtime"
@@ -88,6 +90,16 @@ def test_a_run_leaves_all_it_promises(straight):
         "actions/continuous_distribution", "rewards/component_histogram",
         "gradients/norm_distribution",
     } <= set(events["histograms"])  # fmt: skip
+
+
+def test_tensorboard_finds_the_events(straight):
+    folder, _ = straight
+    found = subprocess.run(
+        [sys.executable, "-m", "tensorboard.main", "--inspect", "--logdir", str(folder.parent)],
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert found.returncode == 0, found.stderr
+    assert "eval/optimum_share" in found.stdout
 
 
 def test_one_seed_is_one_result_and_another_seed_another(straight, tmp_path):
@@ -153,6 +165,7 @@ def test_only_the_length_may_change_when_going_on(straight):
     assert refused.returncode != 0
     assert "lr cannot change" in refused.stderr
     assert "no config.yaml" in run(None, f"resume={folder.parent}/nothing").stderr
+    assert not (folder.parent / "nothing").exists()
 
 
 def test_a_longer_run_goes_on_from_a_finished_one(tmp_path):
@@ -214,6 +227,51 @@ def test_prices_from_files(tmp_path):
     assert (tmp_path / "run" / "evaluation_test" / "report.html").exists()
     refused = run(None, f"run={tmp_path / 'run'}", "split=train", name="evaluate")
     assert "split is validation or test, got 'train'" in refused.stderr
+    # Other prices on the same days: what was learned means nothing on them.
+    frame["close"] = frame["close"] * 1.001
+    frame.to_csv(prices / "BBB.csv", index=False)
+    for other in (
+        run(None, f"resume={tmp_path / 'run'}", "total_frames=700"),
+        run(None, f"run={tmp_path / 'run'}", name="evaluate"),
+    ):
+        assert other.returncode == 1
+        assert "the prices are not those that this run was trained on" in other.stderr
+
+
+def test_several_seeds_become_one_report(straight, tmp_path):
+    folder, first = straight
+    second = trained(tmp_path / "second", *REFERENCE, "seed=1")
+    both = f"run=[{folder},{tmp_path / 'second'}]"
+    done = run(None, both, f"out={tmp_path / 'out'}", "split=test", name="evaluate")
+    assert done.returncode == 0, done.stderr
+    judged = json.loads((tmp_path / "out" / "evaluation_test.json").read_text())
+    assert [each["seed"] for each in judged["runs"]] == [0, 1]
+    shares = judged["figures"]["optimum_share"]
+    assert len(shares) == 2
+    assert shares[0] != shares[1]
+    assert "2 seeds" in (tmp_path / "out" / "evaluation_test" / "report.html").read_text()
+    # On the split that the runs reported themselves, it is what they said.
+    name = f"checkpoint=frames_{first['frames']:012d}.pt"
+    run(None, both, f"out={tmp_path / 'out'}", name, name="evaluate")
+    (again,) = (tmp_path / "out").glob("evaluation_validation_frames_*.json")
+    said = json.loads(again.read_text())["figures"]["optimum_share"]
+    assert said == [each["figures"]["optimum_share"] for each in (first, second)]
+
+    assert "give out=" in run(None, both, name="evaluate").stderr
+    trained(tmp_path / "other", *REFERENCE, "lr=1e-3")
+    unlike = run(None, f"run=[{folder},{tmp_path / 'other'}]", "out=x", name="evaluate")
+    assert "these runs differ in lr" in unlike.stderr
+    missing = run(None, f"run={folder}", "checkpoint=frames_9.pt", name="evaluate")
+    assert "frames_9.pt cannot be read" in missing.stderr
+
+
+def test_a_martingale_learns_with_the_settings_of_the_market(tmp_path):
+    overrides = [each for each in MARKET if each != "market=synthetic"]
+    metrics = trained(tmp_path, *overrides, "market=martingale")
+    assert "martingale/net_profit" not in metrics["figures"]
+    config = (tmp_path / "config.yaml").read_text()
+    assert "predictability: 0.0" in config
+    assert "reward_scale: 100.0" in config
 
 
 @pytest.mark.parametrize("problem", ["merton", "ou_spread", "planted_leak"])
@@ -273,7 +331,7 @@ def test_unsuitable_markets_are_refused(tmp_path, override, said):
 
 def test_a_rule_may_roll_back(tmp_path):
     rule = "{metric: train/learning_rate, above: 0, then: roll_back}"
-    overrides = [each for each in REFERENCE if each != "alerts=[]"]
+    overrides = [each for each in REFERENCE if each != "alerts=none"]
     done = run(tmp_path, *overrides, f"alerts=[{rule}]", "watch_from=1")
     assert done.returncode == 1, done.stderr
     assert "the last good checkpoint is" in done.stdout + done.stderr
@@ -291,11 +349,20 @@ def test_what_is_not_finite_goes_back_once_and_then_stops(tmp_path):
     assert [json.loads(each)["then"] for each in lines] == ["roll_back", "stop"]
 
 
+def test_what_is_not_finite_may_stop_at_once(tmp_path):
+    overrides = [each for each in REFERENCE if each != "alerts=none"]
+    broken = ["lr=1e30", "lr_end=1e30", "max_grad_norm=1e30"]
+    done = run(tmp_path, *overrides, *broken, "alerts={rules: none, non_finite: stop}")
+    assert done.returncode == 1
+    lines = (tmp_path / "alerts.jsonl").read_text().splitlines()
+    assert [json.loads(each)["then"] for each in lines] == ["stop"]
+
+
 def test_a_collapsed_policy_stops_the_run(tmp_path):
     rule = "{metric: eval/action_entropy, below: 99, severity: critical}"
     done = run(
         tmp_path,
-        *[each for each in MARKET if each != "alerts=[]"],
+        *[each for each in MARKET if each != "alerts=none"],
         f"alerts=[{rule}]",
         "watch_from=1",
     )
