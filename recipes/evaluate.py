@@ -49,6 +49,11 @@ def main(config: DictConfig) -> None:
     found: list[tuple[Judged, dict[str, Any]]] = []
     for each, folder in tqdm(list(zip(settings, folders, strict=True)), desc="runs"):
         judgement, which = judged(each, folder, config.checkpoint, config.split)
+        if found and which["frames"] != found[0][1]["frames"]:
+            raise SystemExit(
+                f"{folder} has learned from {which['frames']:,} frames and {folders[0]} from"
+                f" {found[0][1]['frames']:,}: finish both, or name a checkpoint that both have"
+            )
         # Pictures are of the first run: what they need of the others would only take memory.
         found.append((judgement if not found else replace(judgement, pictured={}), which))
     whole = found[0][0] if len(found) == 1 else together([each for each, _ in found])
@@ -71,7 +76,10 @@ def main(config: DictConfig) -> None:
 
 
 def check_alike(settings: list[dict[str, Any]]) -> None:
-    """Refuses runs that differ in more than their seeds: their mean would mean nothing."""
+    """Refuses runs that do not differ in their seeds, or in more: their mean would mean nothing."""
+    seeds = [each["seed"] for each in settings]
+    if len(set(seeds)) < len(seeds):
+        raise SystemExit(f"these runs have seeds {seeds}: one report is of different seeds")
     for other in settings[1:]:
         for name, value in settings[0].items():
             if name not in MAY_DIFFER and other.get(name) != value:

@@ -134,7 +134,13 @@ class Run:
         told = [log_channel(), file_channel(folder / "alerts.jsonl"), tensorboard_channel(writer)]
         if self.webhook is not None:
             told.append(webhook_channel(self.webhook))
-        return alerts_from(self.alerts, channels=told)
+        alerts = alerts_from(self.alerts, channels=told)
+        if alerts.non_finite == "warn":
+            raise SystemExit(
+                "alerts.non_finite=warn: nothing can be learned from what is not finite; training"
+                " can stop or roll_back"
+            )
+        return alerts
 
 
 def due(frames: int, every: int, batch: int) -> bool:

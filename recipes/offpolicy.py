@@ -115,6 +115,7 @@ def main(config: DictConfig) -> None:
         torch.set_rng_state(saved["random"])
         count.update(saved["count"])
         evaluations[:] = saved["evaluations"]
+        norms.clear()
 
     if saved:
         restore(saved)
@@ -150,10 +151,10 @@ def main(config: DictConfig) -> None:
                     optimizer.zero_grad()
                     (losses["loss_actor"] + losses["loss_qvalue"] + losses["loss_alpha"]).backward()
                     norm = clip_grad_norm_(trained, run.max_grad_norm)
-                    norms.append(norm)
                     wrong = broken({**losses, "gradient norm": norm})
                     if wrong:
                         break
+                    norms.append(norm)
                     optimizer.step()
                     loss.update_targets(run.tau)
                     follow_slowly(*both, run.actor_average)

@@ -52,8 +52,9 @@ def killed(folder: Path, resume: bool, draw: random.Random) -> tuple[int, bool]:
     early = resume and draw.random() < 0.2
     with open(progress, "w") as said:
         process = subprocess.Popen(
-            command(folder, resume), stdout=subprocess.DEVNULL, stderr=said, start_new_session=True
-        )
+            command(folder, resume), stdout=subprocess.DEVNULL, stderr=said, start_new_session=True,
+            env=os.environ | {"TQDM_MININTERVAL": "0"},  # all that was done is reported
+        )  # fmt: skip
         until = time.monotonic() + 120
         while not early and newest_frames(folder) <= before and process.poll() is None:
             if time.monotonic() > until:

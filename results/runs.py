@@ -47,6 +47,9 @@ def train(overrides: Sequence[str], recipe: str = "offpolicy") -> dict[str, Any]
     folder = RUNS / digest[:24]
     metrics = folder / "metrics.json"
     if not finished(metrics):
+        stopped = json.loads(metrics.read_text())["stopped"] if metrics.exists() else ""
+        if stopped and not stopped.startswith("SIG"):
+            raise SystemExit(f"{folder}: this run was stopped: {stopped}")
         started = list(folder.glob("checkpoints/frames_*.pt"))
         if not started:
             shutil.rmtree(folder, ignore_errors=True)

@@ -28,12 +28,16 @@ from trading_torchrl.data import (
 )
 from trading_torchrl.envs import MarketWindow, OraclePolicy, TradingEnv
 from trading_torchrl.envs.oracles import KNOWLEDGE
+from trading_torchrl.envs.reference.share import share_of
 from trading_torchrl.evaluation import (
     Account,
     ConstantPolicy,
     RandomPolicy,
     follow,
+    growth,
     judge,
+    sharpe,
+    simple_returns,
     whole_split,
 )
 from trading_torchrl.replay import StoredByIndex
@@ -177,19 +181,15 @@ class Trading:
             "episodes": "one account a symbol, from the first bar to the last",
             "fills": "at the next open" if rules.fill == "next_open" else "at the close",
         }
-        figures = self._summary(rows, control)
+        figures = self._summary(rows, control) | self._shares(accounts, years)
         pictured = {"accounts": accounts, "kind": self.kind, "bars_per_year": years}
         return Judged("Trading agent", facts, figures, rows, control, pictured)
 
     def _summary(
         self, rows: Mapping[str, Figures], control: Mapping[str, Figures] | None
     ) -> Figures:
-        """The agent's figures, its shares of the best policy's, and what others reached."""
+        """The agent's figures, and what others reached."""
         figures = dict(rows["agent"])
-        best = rows.get("oracle_full")
-        if best is not None:
-            figures["sharpe_share"] = share(figures, best, "sharpe_ratio_mean")
-            figures["growth_share"] = share(figures, best, "growth")
         for name in ("buy_and_hold", "random", "oracle_full"):
             for figure in ("sharpe_ratio_mean", "sharpe_error", "growth", "growth_error"):
                 if name in rows:
@@ -197,6 +197,17 @@ class Trading:
         if control is not None:
             for figure in ("gross_profit", "gross_profit_error", "net_profit", "net_profit_error"):
                 figures[f"martingale/{figure}"] = control["agent"][figure]
+        return figures
+
+    def _shares(self, accounts: Mapping[str, Account], bars_per_year: float) -> Figures:
+        """Of what the full oracle reached on the same paths, where there is one."""
+        if "oracle_full" not in accounts:
+            return {}
+        own, best = (simple_returns(accounts[name].equity) for name in ("agent", "oracle_full"))
+        figures: Figures = {}
+        for name, figure in (("sharpe", sharpe), ("growth", growth)):
+            found = share_of(figure(own, bars_per_year), figure(best, bars_per_year))
+            figures |= {f"{name}_share": found.share, f"{name}_share_error": found.error}
         return figures
 
     def state_dict(self) -> dict[str, Any]:

@@ -238,6 +238,11 @@ def test_prices_from_files(tmp_path):
         assert "the prices are not those that this run was trained on" in other.stderr
 
 
+def trained_in(folder, *overrides):
+    trained(folder, *REFERENCE, *overrides)
+    return folder
+
+
 def test_several_seeds_become_one_report(straight, tmp_path):
     folder, first = straight
     second = trained(tmp_path / "second", *REFERENCE, "seed=1")
@@ -258,9 +263,14 @@ def test_several_seeds_become_one_report(straight, tmp_path):
     assert said == [each["figures"]["optimum_share"] for each in (first, second)]
 
     assert "give out=" in run(None, both, name="evaluate").stderr
-    trained(tmp_path / "other", *REFERENCE, "lr=1e-3")
-    unlike = run(None, f"run=[{folder},{tmp_path / 'other'}]", "out=x", name="evaluate")
-    assert "these runs differ in lr" in unlike.stderr
+    for other, said in (
+        (trained_in(tmp_path / "other", "lr=1e-3", "seed=1"), "these runs differ in lr"),
+        (folder, "these runs have seeds [0, 0]"),
+        (trained_in(tmp_path / "half", "seed=1", "stop_at=640"), "finish both"),
+    ):
+        refused = run(None, f"run=[{folder},{other}]", f"out={tmp_path / 'no'}", name="evaluate")
+        assert refused.returncode == 1
+        assert said in refused.stderr
     missing = run(None, f"run={folder}", "checkpoint=frames_9.pt", name="evaluate")
     assert "frames_9.pt cannot be read" in missing.stderr
 
@@ -356,6 +366,12 @@ def test_what_is_not_finite_may_stop_at_once(tmp_path):
     assert done.returncode == 1
     lines = (tmp_path / "alerts.jsonl").read_text().splitlines()
     assert [json.loads(each)["then"] for each in lines] == ["stop"]
+
+
+def test_what_is_not_finite_cannot_be_gone_on_with(tmp_path):
+    refused = run(tmp_path, *REFERENCE, "alerts={non_finite: warn}")
+    assert refused.returncode == 1
+    assert "alerts.non_finite=warn: nothing can be learned" in refused.stderr
 
 
 def test_a_collapsed_policy_stops_the_run(tmp_path):

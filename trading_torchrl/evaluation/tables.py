@@ -23,6 +23,8 @@ ERRORS = {
     "gross_profit": "gross_profit_error",
     "net_profit": "net_profit_error",
     "optimum_share": "optimum_share_error",
+    "sharpe_share": "sharpe_share_error",
+    "growth_share": "growth_share_error",
 }
 """Figure -> its standard error over symbols."""
 

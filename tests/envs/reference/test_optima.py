@@ -64,9 +64,10 @@ def test_reward_noise_changes_no_observation_and_no_mean() -> None:
     quiet = GarleanuPedersen(256)
     one, two = (env.rollout(50, env.best_policy()) for env in (noisy, quiet))
     assert torch.equal(one["observation"], two["observation"])
-    apart = (one["next", "reward"] - two["next", "reward"]).double()
-    assert float(apart.std()) == pytest.approx(2.0, rel=0.03)
-    assert abs(float(apart.mean())) < 4 * 2.0 / apart.numel() ** 0.5
+    position = one["next", "observation"][..., 1:]
+    noise = ((one["next", "reward"] - two["next", "reward"]) / position).double()
+    assert float(noise.std()) == pytest.approx(2.0, rel=0.03)
+    assert abs(float(noise.mean())) < 4 * 2.0 / noise.numel() ** 0.5
 
 
 def test_merton_is_a_parabola_with_its_top_at_the_known_share() -> None:

@@ -39,7 +39,8 @@ class GarleanuPedersen(ReferenceProblem):
         risk: of a position, lambda.
         cost: of a trade, phi.
         decay: theta of the signal, in (0, 1].
-        reward_noise: deviation of noise added to the reward, which no policy can influence.
+        reward_noise: deviation of noise that the reward takes the signal with: (p + noise) x in
+            place of p x, which changes neither what is seen nor the best rule.
         action: ``target`` sets the position to ``limit`` x action, ``trade`` changes it by that.
         limit: scale of the action; ``None`` is five deviations of what the best rule does, so
             that its clipping costs nothing one could measure. Less than four are refused.
@@ -193,9 +194,8 @@ class GarleanuPedersen(ReferenceProblem):
         if self.action_is == "trade":
             position = before + position
         trade = position - before
-        reward = signal * position - self.risk * position**2 - self.cost * trade**2
-        if self.reward_noise:
-            reward = reward + self.reward_noise * self.normal(1)
+        earns = signal + self.reward_noise * self.normal(1) if self.reward_noise else signal
+        reward = earns * position - self.risk * position**2 - self.cost * trade**2
         keep = 1 - self.decay
         moved = keep * signal + math.sqrt(1 - keep**2) * self.normal()
         ended = torch.zeros_like(signal, dtype=torch.bool)
