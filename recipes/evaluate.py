@@ -63,7 +63,7 @@ def main(config: DictConfig) -> None:
         name += f"_{Path(config.checkpoint).stem}"
     out = Path(config.out or folders[0])
     runs = [facts for _, facts in found]
-    facts = {each: ", ".join(str(run[each]) for run in runs) for each in runs[0]}
+    facts = {each: ", ".join(dict.fromkeys(str(run[each]) for run in runs)) for each in runs[0]}
     training = found[0][0].training if len(found) == 1 else None
     figures = replace(whole, training=training).write(out / name, facts)
     write_json(out / f"{name}.json", {"figures": figures, "split": config.split, "runs": runs})

@@ -43,6 +43,14 @@ def test_an_interval_is_over_seeds_and_symbols(
     assert interval_of(row, "growth") == pytest.approx((mean, half_width), nan_ok=True)
 
 
+def test_figures_of_others_have_the_errors_of_others() -> None:
+    row: dict[str, Value] = {"growth_error": 9.0, "random/growth": 0.3, "random/growth_error": 0.1}
+    assert interval_of(row, "random/growth").half_width == pytest.approx(0.196)
+    row = {"martingale/net_profit": [1.0, 2.0, 3.0], "martingale/net_profit_error": [1.0, 2.0, 1.5]}
+    both = math.sqrt(STUDENT**2 + (1.96 * 1.5) ** 2)
+    assert interval_of(row, "martingale/net_profit").half_width == pytest.approx(both, rel=1e-4)
+
+
 def test_more_seeds_do_not_make_the_same_symbols_surer() -> None:
     for seeds in (2, 5, 50):
         row = {"growth": [0.3] * seeds, "growth_error": [0.1] * seeds}

@@ -164,7 +164,9 @@ def interval_of(row: Mapping[str, Value], name: str) -> Interval:
         Interval(mean=0.5, half_width=0.196)
     """
     mean, over_seeds = _centre(row[name])
-    over_symbols = NORMAL_95 * _number(row.get(ERRORS.get(name, ""), math.nan))
+    policy, slash, figure = name.rpartition("/")  # of another policy: buy_and_hold/growth
+    error = policy + slash + ERRORS.get(figure, "")
+    over_symbols = NORMAL_95 * _number(row.get(error, math.nan))
     known = [half for half in (over_seeds, over_symbols) if math.isfinite(half)]
     return Interval(mean, math.hypot(*known) if known else math.nan)
 
