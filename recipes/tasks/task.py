@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from tensordict import TensorDictBase
 from torch import Tensor
@@ -100,12 +100,9 @@ def _listed_rows(runs: Sequence[Rows]) -> dict[str, Mapping[str, Value]]:
 
 
 def _listed(runs: Sequence[Mapping[str, Value]]) -> dict[str, Value]:
-    return {
-        name: [float(run[name]) for run in runs]  # type: ignore[arg-type]
-        if "/" not in name or name.startswith("martingale")
-        else value
-        for name, value in runs[0].items()
-    }
+    """A list for each figure of the agent; those of other policies have a slash in their names."""
+    of_agent = [n for n in runs[0] if "/" not in n or n.startswith("martingale/")]
+    return {**runs[0], **{name: [cast(float, run[name]) for run in runs] for name in of_agent}}
 
 
 class Task(Protocol):

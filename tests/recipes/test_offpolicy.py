@@ -92,6 +92,12 @@ def test_a_run_leaves_all_it_promises(straight):
     } <= set(events["histograms"])  # fmt: skip
 
 
+def test_make_train_runs_the_recipe_as_it_is():
+    said = subprocess.run(["make", "-n", "train"], capture_output=True, text=True, cwd=ROOT)
+    assert said.returncode == 0, said.stderr
+    assert said.stdout.splitlines()[-1].endswith("/python recipes/offpolicy.py")
+
+
 def test_tensorboard_finds_the_events(straight):
     folder, _ = straight
     found = subprocess.run(
