@@ -12,6 +12,7 @@ from tensordict.utils import NestedKey
 from torch import Tensor, nn
 from torchrl.modules import ProbabilisticActor
 
+from trading_torchrl.modules.noisy_tanh import NoisyTanh
 from trading_torchrl.modules.squashed_normal import SquashedNormal
 
 HIDDEN = (256, 256, 128)
@@ -137,6 +138,39 @@ def make_actor(
         TensorDictModule(network, in_keys=list(in_keys), out_keys=["loc", "scale"]),
         in_keys=["loc", "scale"],
         distribution_class=SquashedNormal,
+    )
+
+
+def make_deterministic_actor(
+    inputs: int,
+    actions: int,
+    hidden: Sequence[int] = HIDDEN,
+    in_keys: Sequence[NestedKey] = ("observation",),
+    *,
+    noise: float = 0.1,
+) -> ProbabilisticActor:
+    """A policy with certain actions: reads ``in_keys``, writes ``action`` ``[*, A]``.
+
+    Args:
+        inputs: sum of the inputs' widths.
+        actions: number of actions A.
+        hidden: widths of the hidden layers.
+        in_keys: what it reads; the first has one dimension more than the batch.
+        noise: deviation of the normal noise on its actions where it explores.
+
+    Example:
+        >>> from tensordict import TensorDict
+        >>> actor = make_deterministic_actor(inputs=5, actions=1, hidden=[64, 64])
+        >>> actor(TensorDict({"observation": torch.zeros(3, 5)}, [3]))["action"].shape
+        torch.Size([3, 1])
+    """
+    if not 0 <= noise < math.inf:
+        raise ValueError(f"noise must not be negative, got {noise}")
+    return ProbabilisticActor(
+        TensorDictModule(MLP(inputs, hidden, actions), in_keys=list(in_keys), out_keys=["loc"]),
+        in_keys=["loc"],
+        distribution_class=NoisyTanh,
+        distribution_kwargs={"noise": noise},
     )
 
 

@@ -1,0 +1,173 @@
+"""What the losses of actors with an ensemble of critics share."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import dataclass
+
+import torch
+from tensordict import TensorDictBase, unravel_key
+from tensordict.nn import TensorDictModule
+from tensordict.utils import NestedKey
+from torch import Tensor
+from torchrl.objectives import LossModule
+
+from trading_torchrl.modules.averages import follow_slowly
+
+
+class ActorCriticLoss(LossModule):
+    """An actor, an ensemble of critics as one module, and slow copies of the critics.
+
+    One backward pass through the sum of the losses reaches each parameter once, by its own loss
+    alone. The critics' target is one step: truncated episodes go on, terminated ones do not.
+
+    Rewards may be a vector of K objectives; critics then learn one value each, the actor follows
+    their weighted sum, and the lowest critic is the one whose weighted sum is lowest. Positions
+    that a mask (:attr:`loss_mask_key`) leaves out count in no loss.
+
+    Args:
+        actor_network: a policy.
+        qvalue_network: critics, which write ``state_action_value`` ``[*, members, K]``.
+
+    Keyword Args:
+        gamma: discount, in [0, 1].
+        objective_weights: K numbers, none negative, that sum to 1; None for one objective. A
+            tensordict that holds ``("objectives", "weights")`` ``[*, K]`` is read instead.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``, over the batch.
+    """
+
+    @dataclass
+    class _AcceptedKeys:
+        """Keys that :meth:`set_keys` can change."""
+
+        action: NestedKey = "action"
+        reward: NestedKey = "reward"
+        terminated: NestedKey = "terminated"
+        state_action_value: NestedKey = "state_action_value"
+        objective_weights: NestedKey = ("objectives", "weights")
+
+    default_keys = _AcceptedKeys
+    tensor_keys: _AcceptedKeys
+
+    qvalue_network: TensorDictModule
+    target_qvalue_network: TensorDictModule
+
+    def __init__(
+        self,
+        actor_network: TensorDictModule,
+        qvalue_network: TensorDictModule,
+        *,
+        gamma: float,
+        objective_weights: Tensor | None,
+        reduction: str,
+    ) -> None:
+        super().__init__()
+        if not 0 <= gamma <= 1:
+            raise ValueError(f"gamma must lie in [0, 1], got {gamma}")
+        if reduction not in ("mean", "sum", "none"):
+            raise ValueError(f"reduction must be 'mean', 'sum' or 'none', got {reduction!r}")
+        self.actor_network, self.qvalue_network = actor_network, qvalue_network
+        self.target_qvalue_network = deepcopy(qvalue_network).requires_grad_(False)
+        self._critics = list(qvalue_network.parameters())
+        self._targets = list(self.target_qvalue_network.parameters())
+        self.gamma, self.reduction = gamma, reduction
+        if objective_weights is not None:
+            weights = torch.as_tensor(objective_weights, dtype=torch.float32)
+            positive = weights.ndim == 1 and bool((weights >= 0).all())
+            if not positive or abs(float(weights.sum()) - 1) > 1e-5:
+                raise ValueError(
+                    "objective_weights must be a list of numbers, none negative, that sum to 1,"
+                    f" got {weights.tolist()}"
+                )
+            self.register_buffer("objective_weights", weights)
+        else:
+            self.objective_weights = None
+
+    def _forward_value_estimator_keys(self, **kwargs: NestedKey) -> None:
+        """There is no value estimator: the target is one step."""
+
+    @property
+    def in_keys(self) -> list[NestedKey]:
+        """What :meth:`forward` reads."""
+        keys = self.tensor_keys
+        both = dict.fromkeys([*self.actor_network.in_keys, *self.qvalue_network.in_keys])
+        seen = [key for key in both if key != keys.action]
+        after = [unravel_key(("next", key)) for key in (keys.reward, keys.terminated, *seen)]
+        return [*seen, keys.action, *after]
+
+    @in_keys.setter
+    def in_keys(self, keys: list[NestedKey]) -> None:
+        raise AttributeError("in_keys follow from the networks; use set_keys")
+
+    def update_targets(self, rate: float) -> None:
+        """Moves the target critics by ``rate`` of the way to the critics."""
+        follow_slowly(self._targets, self._critics, rate)
+
+    def _without_masked(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Zeros where a mask leaves positions out: a NaN there would reach all gradients."""
+        found = [tensordict.get(key, None) for key in self._loss_mask_keys()]
+        masks = [mask for mask in found if mask is not None]
+        if not masks:
+            return tensordict
+        tensordict = tensordict.copy()
+        for key in (*self.in_keys, self.tensor_keys.objective_weights):
+            value = tensordict.get(key, None)
+            for mask in masks if value is not None else ():
+                value = value.masked_fill(~self._expand_loss_mask(mask, value), 0)
+            if value is not None:
+                tensordict.set(key, value)
+        return tensordict
+
+    def _weights(self, tensordict: TensorDictBase) -> Tensor | None:
+        """Of the objectives: ``[*, K]``, ``[K]``, or None for one."""
+        return tensordict.get(self.tensor_keys.objective_weights, self.objective_weights)
+
+    def _one_step(self, tensordict: TensorDictBase, following: Tensor) -> Tensor:
+        """Reward and, where the episode goes on, the discounted ``following``, ``[*, K]``."""
+        keys, after = self.tensor_keys, tensordict.get("next")
+        reward, goes_on = after.get(keys.reward), ~after.get(keys.terminated)
+        wanted = reward + self.gamma * goes_on.float() * following
+        if not reward.shape == wanted.shape == following.shape:
+            one = list(following[..., :1].shape)
+            raise ValueError(
+                f"critics with {following.shape[-1]} objectives need rewards"
+                f" {list(following.shape)} and flags {one} on this batch, got"
+                f" {list(reward.shape)} and {list(goes_on.shape)};"
+                " build the critics with as many objectives as the reward has"
+            )
+        return wanted
+
+    def _values(
+        self, network: TensorDictModule, tensordict: TensorDictBase, action: Tensor | None = None
+    ) -> Tensor:
+        """Values ``[*, members, K]`` of ``action``, else of the one in the tensordict."""
+        key = self.tensor_keys.action
+        if type(network) is TensorDictModule:  # what it wraps is called without its overhead
+            given = tensordict.get(key) if action is None else action
+            return network.module(
+                *(given if each == key else tensordict.get(each) for each in network.in_keys)
+            )
+        seen = tensordict.select(*network.in_keys, strict=False)
+        if action is not None:
+            seen.set(key, action)
+        return network(seen).get(self.tensor_keys.state_action_value)
+
+    def _total(self, values: Tensor, weights: Tensor | None) -> Tensor:
+        """The weighted sum ``[*, members]`` of the objectives' values ``[*, members, K]``."""
+        if values.shape[-1] == 1:
+            return values.squeeze(-1)
+        if weights is None or weights.shape[-1] != values.shape[-1]:
+            raise ValueError(
+                f"the critics have {values.shape[-1]} objectives: pass as many objective_weights,"
+                f" got {None if weights is None else list(weights.shape)}"
+            )
+        return (values * weights.unsqueeze(-2)).sum(-1) if weights.ndim > 1 else values @ weights
+
+    def _lowest(self, values: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The lowest member's values ``[*, K]``, and their weighted sum ``[*]``."""
+        if values.shape[-1] == 1:
+            lowest = values.amin(-2)
+            return lowest, lowest.squeeze(-1)
+        least, member = self._total(values, weights).min(-1)
+        index = member[..., None, None].expand(*member.shape, 1, values.shape[-1])
+        return values.gather(-2, index).squeeze(-2), least
