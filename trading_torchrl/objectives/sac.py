@@ -98,13 +98,13 @@ class SACLoss(ActorCriticLoss):
         weights = self._weights(tensordict)
         wanted = self._wanted(tensordict, alpha, weights)
         values = self._values(self.qvalue_network, tensordict)
-        error = values - wanted.unsqueeze(-2)
-        loss_qvalue = self._reduce_loss(0.5 * error.square().sum((-1, -2)), tensordict)
+        misfit, error = self._misfit(values, wanted)
+        loss_qvalue = self._reduce_loss(misfit, tensordict)
 
         action, log_prob = self._act(tensordict)
         with frozen(self._critics):
             decided = self._values(self.qvalue_network, tensordict, action)
-        worth = self._lowest(decided, weights)[1]
+        worth = self._worth(decided, weights)
         loss_actor = self._reduce_loss(alpha * log_prob - worth, tensordict)
 
         entropy = -log_prob.detach()
@@ -119,7 +119,7 @@ class SACLoss(ActorCriticLoss):
                 "alpha": alpha,
                 "entropy": self._reduce_loss(entropy, tensordict),
                 "q": self._reduce_loss(worth.detach(), tensordict),
-                "td_error": self._reduce_loss(error.detach().abs().mean((-1, -2)), tensordict),
+                "td_error": self._reduce_loss(error.detach(), tensordict),
             },
             batch_size=torch.Size([]),
         )
@@ -137,8 +137,21 @@ class SACLoss(ActorCriticLoss):
         following = tensordict.get("next")
         action, log_prob = self._act(following)
         values = self._values(self.target_qvalue_network, following, action)
-        lowest = self._lowest(values, weights)[0] - (alpha * log_prob).unsqueeze(-1)
-        return self._one_step(tensordict, lowest)
+        soft = self._believed(values, weights) - (alpha * log_prob).unsqueeze(-1)
+        return self._one_step(tensordict, soft)
+
+    def _believed(self, values: Tensor, weights: Tensor | None) -> Tensor:
+        """What of the slow critics' values ``[*, members, K]`` the target is made of."""
+        return self._lowest(values, weights)[0]
+
+    def _worth(self, values: Tensor, weights: Tensor | None) -> Tensor:
+        """What the actor makes of the critics' values of its action: ``[*]``."""
+        return self._lowest(values, weights)[1]
+
+    def _misfit(self, values: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
+        """The critics' loss ``[*]``, and their mean absolute error ``[*]``."""
+        error = values - wanted.unsqueeze(-2)
+        return 0.5 * error.square().sum((-1, -2)), error.abs().mean((-1, -2))
 
     def _act(self, tensordict: TensorDictBase) -> tuple[Tensor, Tensor]:
         """An action ``[*, A]`` of the present policy, and its log density ``[*]``."""
