@@ -19,6 +19,7 @@ from typing import Any
 
 import hydra
 import torch
+from agents import make_agent
 from launch import SPLITS, load_settings, set_machine
 from omegaconf import DictConfig, OmegaConf
 from tasks import Judged, make_task, together
@@ -27,7 +28,6 @@ from tqdm import tqdm
 from trading_torchrl.checkpoint import CheckpointError, Checkpoints, load
 from trading_torchrl.evaluation import write_json
 from trading_torchrl.evaluation.tables import interval_of
-from trading_torchrl.modules import make_actor
 from trading_torchrl.resume import parameters_sha256
 
 MAY_DIFFER = ("seed", "resume", "stop_at", "threads", "webhook")
@@ -108,7 +108,7 @@ def judged(
     except CheckpointError as error:
         raise SystemExit(str(error)) from None
     task.load_state_dict(saved["task"])
-    actor = make_actor(task.inputs, task.actions, settings["hidden"], task.in_keys)
+    actor, _ = make_agent(settings["loss"], task, settings["hidden"])
     actor.load_state_dict(saved["averaged"])
     torch.manual_seed(settings["seed"])
     facts = {

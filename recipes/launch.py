@@ -61,7 +61,6 @@ class Run:
     buffer_size: int
     batch_size: int
     hidden: list[int]
-    critics: int
     window: int | None
     lr: float
     lr_end: float
@@ -83,7 +82,7 @@ class Run:
     def __post_init__(self) -> None:
         for name in (
             "total_frames", "num_envs", "steps_per_batch", "buffer_size", "batch_size",
-            "critics", "evaluate_every", "checkpoint_every", "log_every", "keep", "threads",
+            "evaluate_every", "checkpoint_every", "log_every", "keep", "threads",
         ):  # fmt: skip
             value = getattr(self, name)
             if not isinstance(value, int) or value < 1:
@@ -152,13 +151,9 @@ def learned(
     losses: TensorDictBase, norm: Tensor, rate: float, batch: TensorDictBase, watch: ActionWatch
 ) -> dict[str, float]:
     """Of the last update, of the rewards of the last batch, of what the exploring policy did."""
+    renamed = {"loss_actor": "actor_loss", "loss_qvalue": "critic_loss", "alpha": "ent_coef"}
     shown = {
-        "actor_loss": losses["loss_actor"],
-        "critic_loss": losses["loss_qvalue"],
-        "ent_coef": losses["alpha"],
-        "entropy": losses["entropy"],
-        "q": losses["q"],
-        "td_error": losses["td_error"],
+        **{renamed.get(str(name), str(name)): value for name, value in losses.items()},
         "grad_norm": norm,
         "learning_rate": torch.tensor(rate),
         "reward": batch["next", "reward"].mean(),

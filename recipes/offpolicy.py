@@ -17,6 +17,7 @@ from typing import Any
 
 import hydra
 import torch
+from agents import make_agent
 from launch import Run, due, finish, highlights, learned, runtime, set_machine, start
 from omegaconf import DictConfig
 from tasks import make_task
@@ -26,9 +27,8 @@ from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
 from tqdm import tqdm
 
 from trading_torchrl.checkpoint import Checkpoints
-from trading_torchrl.modules import follow_slowly, make_actor, make_critics
+from trading_torchrl.modules import follow_slowly
 from trading_torchrl.monitoring import ActionWatch, broken
-from trading_torchrl.objectives import SACLoss
 from trading_torchrl.resume import (
     StopRequest,
     collector_state,
@@ -50,9 +50,8 @@ def main(config: DictConfig) -> None:
     task = make_task(settings["market"], settings["env"], run.num_envs, run.window, run.seed)
 
     # The agent: an actor, an ensemble of critics, and a slow copy of the actor to evaluate.
-    actor = make_actor(task.inputs, task.actions, run.hidden, task.in_keys)
-    critics = make_critics(task.inputs, task.actions, run.hidden, task.in_keys, members=run.critics)
-    loss = SACLoss(actor, critics, **settings["loss"])
+    actor, loss = make_agent(settings["loss"], task, run.hidden)
+    parts = [key for key in loss.out_keys if key.startswith("loss_")]
     averaged = deepcopy(actor).requires_grad_(False)
     both = list(averaged.parameters()), list(actor.parameters())
     trained = [each for each in loss.parameters() if each.requires_grad]
@@ -105,8 +104,8 @@ def main(config: DictConfig) -> None:
         }
 
     def restore(saved: dict[str, Any]) -> None:
-        parts = {"task": task, "loss": loss, "averaged": averaged, "optimizer": optimizer}
-        for name, part in parts.items():
+        held = {"task": task, "loss": loss, "averaged": averaged, "optimizer": optimizer}
+        for name, part in held.items():
             part.load_state_dict(saved[name])
         restore_collector(collector, saved["collector"])
         restore_replay(replay, saved["replay"])
@@ -149,7 +148,7 @@ def main(config: DictConfig) -> None:
                     sample["next", "reward"] = run.reward_scale * sample["next", "reward"]
                     losses = loss(sample)
                     optimizer.zero_grad()
-                    (losses["loss_actor"] + losses["loss_qvalue"] + losses["loss_alpha"]).backward()
+                    sum(losses[part] for part in parts).backward()
                     norm = clip_grad_norm_(trained, run.max_grad_norm)
                     wrong = broken({**losses, "gradient norm": norm})
                     if wrong:
@@ -227,7 +226,11 @@ def main(config: DictConfig) -> None:
     split = settings["market"]["report_split"]
     if count["frames"] >= run.total_frames and not stopped:
         torch.manual_seed(run.seed)
-        facts = {"seed": str(run.seed), "frames": f"{count['frames']:,}", "algorithm": "SAC"}
+        facts = {
+            "seed": str(run.seed),
+            "frames": f"{count['frames']:,}",
+            "loss": type(loss).__name__,
+        }
         judgement = replace(task.judge(averaged, split), training=evaluations)
         final = judgement.write(folder, facts)
     metrics = {

@@ -208,6 +208,26 @@ def test_a_signal_saves_and_stops(tmp_path, number):
     assert same(straight, metrics_of(tmp_path))
 
 
+@pytest.mark.parametrize("loss", ["td3", "ddpg", "redq", "tqc"])
+def test_another_loss_is_one_word(straight, tmp_path, loss):
+    _, sac = straight
+    whole = trained(tmp_path / "whole", *REFERENCE, f"loss={loss}")
+    assert whole["updates"] == sac["updates"]
+    assert whole["parameters_sha256"] != sac["parameters_sha256"]
+    stopped = stopped_and_resumed(tmp_path / "halves", [*REFERENCE, f"loss={loss}"], 560)
+    assert same(whole, stopped)
+
+
+def test_what_is_no_loss_is_refused(tmp_path):
+    for path, said in (
+        ("os.system", "must be a LossModule"),
+        ("nothing.Loss", "cannot be imported"),
+    ):
+        refused = run(tmp_path, *REFERENCE, f"loss._target_={path}")
+        assert refused.returncode == 1
+        assert said in refused.stderr
+
+
 def test_prices_from_files(tmp_path):
     prices = tmp_path / "prices"
     prices.mkdir()
