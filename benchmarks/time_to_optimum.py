@@ -71,11 +71,14 @@ def recipe_settings() -> dict[str, Any]:
         OmegaConf.load(CONF / name)
         for name in ("offpolicy.yaml", "loss/sac.yaml", "learn/garleanu_pedersen.yaml")
     )
-    settings = OmegaConf.to_container(OmegaConf.merge({"loss": loss}, main, learn), resolve=False)
+    merged = OmegaConf.merge({"loss": loss}, main, learn)
+    for name in ("hydra", "defaults"):
+        del merged[name]
+    settings = OmegaConf.to_container(merged, resolve=True)
     assert isinstance(settings, dict)
-    return {
-        str(name): value for name, value in settings.items() if name not in ("hydra", "defaults")
-    }
+    for name in ("_target_", "actor", "critics"):  # built here as there
+        del settings["loss"][name]
+    return {str(name): value for name, value in settings.items()}
 
 
 def rate_at(settings: Mapping[str, Any], frames: float) -> float:
