@@ -1,6 +1,7 @@
 """Off-policy training through its real command lines, shrunken."""
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -216,6 +217,26 @@ def test_another_loss_is_one_word(straight, tmp_path, loss):
     assert whole["parameters_sha256"] != sac["parameters_sha256"]
     stopped = stopped_and_resumed(tmp_path / "halves", [*REFERENCE, f"loss={loss}"], 560)
     assert same(whole, stopped)
+
+
+def test_a_loss_of_your_own_as_the_docs_have_it(tmp_path):
+    said = (ROOT / "docs" / "agents.md").read_text().split("**A loss of your own**")[1]
+    (code,), (settings,) = (
+        re.findall(rf"```{kind}\n(.*?)```", said.split("\n## ")[0], re.DOTALL)
+        for kind in ("python", "yaml")
+    )
+    (tmp_path / "my_losses.py").write_text(code)
+    (tmp_path / "conf" / "loss").mkdir(parents=True)
+    (tmp_path / "conf" / "loss" / "cautious.yaml").write_text(settings)
+    given = ["--config-dir", str(tmp_path / "conf"), f"hydra.run.dir={tmp_path / 'run'}"]
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [*command("offpolicy", None, *given, *REFERENCE), "loss=cautious", "loss.caution=2.0"],
+        capture_output=True, text=True, env=os.environ | {"PYTHONPATH": path},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "caution: 2.0" in (tmp_path / "run" / "config.yaml").read_text()
+    assert "Cautious" in (tmp_path / "run" / "report.html").read_text()
 
 
 def test_what_is_no_loss_is_refused(tmp_path):
