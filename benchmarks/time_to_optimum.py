@@ -37,7 +37,7 @@ import gymnasium
 import numpy as np
 import torch
 from environment import busy, markdown, processor
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from stable_baselines3 import SAC
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecEnv
@@ -72,11 +72,12 @@ def recipe_settings() -> dict[str, Any]:
         for name in ("offpolicy.yaml", "loss/sac.yaml", "learn/garleanu_pedersen.yaml")
     )
     merged = OmegaConf.merge({"loss": loss}, main, learn)
+    assert isinstance(merged, DictConfig)
     for name in ("hydra", "defaults"):
         del merged[name]
     settings = OmegaConf.to_container(merged, resolve=True)
     assert isinstance(settings, dict)
-    for name in ("_target_", "actor", "critics"):  # built here as there
+    for name in ("_target_", "actor_network", "qvalue_network"):  # built here as there
         del settings["loss"][name]
     return {str(name): value for name, value in settings.items()}
 

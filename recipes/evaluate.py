@@ -108,7 +108,7 @@ def judged(
     except CheckpointError as error:
         raise SystemExit(str(error)) from None
     task.load_state_dict(saved["task"])
-    actor, _ = make_agent(settings["loss"], task, settings["hidden"])
+    actor, _ = make_agent(settings["loss"], settings["network"], task, settings["hidden"])
     actor.load_state_dict(saved["averaged"])
     torch.manual_seed(settings["seed"])
     facts = {

@@ -62,6 +62,7 @@ class Run:
     batch_size: int
     hidden: list[int]
     window: int | None
+    init: str | None
     lr: float
     lr_end: float
     tau: float
@@ -160,6 +161,15 @@ def learned(
     }
     figures = {name: float(value.detach()) for name, value in shown.items()} | watch.figures()
     return {f"train/{name}": value for name, value in figures.items()}
+
+
+def histograms(batch: TensorDictBase, norms: list[Tensor]) -> dict[str, Tensor]:
+    """Of the last batch, and of the gradients since the last time."""
+    return {
+        "actions/continuous_distribution": batch["action"],
+        "rewards/component_histogram": batch["next", "reward"],
+        "gradients/norm_distribution": torch.stack(norms),
+    }
 
 
 def highlights(figures: Mapping[str, float], score: str) -> dict[str, str]:

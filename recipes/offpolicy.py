@@ -17,8 +17,8 @@ from typing import Any
 
 import hydra
 import torch
-from agents import make_agent
-from launch import Run, due, finish, highlights, learned, runtime, set_machine, start
+from agents import begin_from, make_agent
+from launch import Run, due, finish, highlights, histograms, learned, runtime, set_machine, start
 from omegaconf import DictConfig
 from tasks import make_task
 from torch.nn.utils import clip_grad_norm_, get_total_norm
@@ -50,7 +50,8 @@ def main(config: DictConfig) -> None:
     task = make_task(settings["market"], settings["env"], run.num_envs, run.window, run.seed)
 
     # The agent: an actor, an ensemble of critics, and a slow copy of the actor to evaluate.
-    actor, loss = make_agent(settings["loss"], task, run.hidden)
+    actor, loss = make_agent(settings["loss"], settings["network"], task, run.hidden)
+    begin_from(run.init, actor, loss)
     parts = [key for key in loss.out_keys if key.startswith("loss_")]
     averaged = deepcopy(actor).requires_grad_(False)
     both = list(averaged.parameters()), list(actor.parameters())
@@ -167,12 +168,7 @@ def main(config: DictConfig) -> None:
                     figures[f"train/{wrong[0]}"] = float("nan")
                 elif norms and due(frames, run.log_every, batch_frames):
                     figures = learned(losses, norm, rate, batch, watch)
-                    histograms = {
-                        "actions/continuous_distribution": batch["action"],
-                        "rewards/component_histogram": batch["next", "reward"],
-                        "gradients/norm_distribution": torch.stack(norms),
-                    }
-                    for name, values in histograms.items():
+                    for name, values in histograms(batch, norms).items():
                         writer.add_histogram(name, values, frames)
                     norms.clear()
 

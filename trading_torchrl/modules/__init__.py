@@ -3,7 +3,9 @@
 from trading_torchrl.modules.averages import follow_slowly, frozen
 from trading_torchrl.modules.networks import (
     MLP,
+    Ensemble,
     EnsembleMLP,
+    Network,
     make_actor,
     make_critics,
     make_deterministic_actor,
@@ -13,7 +15,9 @@ from trading_torchrl.modules.squashed_normal import SquashedNormal
 
 __all__ = [
     "MLP",
+    "Ensemble",
     "EnsembleMLP",
+    "Network",
     "NoisyTanh",
     "SquashedNormal",
     "follow_slowly",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import torch
@@ -17,6 +17,9 @@ from trading_torchrl.modules.squashed_normal import SquashedNormal
 
 HIDDEN = (256, 256, 128)
 LOG_SCALE = (-5.0, 2.0)
+
+Network = Callable[[int, Sequence[int], int], nn.Module]
+"""What actors and critics are made of, from inputs, hidden and outputs as :class:`MLP` has them."""
 
 
 def _joined(inputs: Sequence[Tensor]) -> Tensor:
@@ -101,6 +104,26 @@ class EnsembleMLP(nn.Module):
         return out.transpose(0, 1).reshape(*joined.shape[:-1], self.members, out.shape[-1])
 
 
+class Ensemble(nn.Module):
+    """Several networks of one kind, one after the other, their outputs side by side.
+
+    Args:
+        networks: each ``[*batch, outputs]`` of the same inputs.
+
+    Example:
+        >>> Ensemble([MLP(3, [64], 1) for _ in range(2)])(torch.zeros(8, 3)).shape
+        torch.Size([8, 2, 1])
+    """
+
+    def __init__(self, networks: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.networks = nn.ModuleList(networks)
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        """``[*batch, members, outputs]``."""
+        return torch.stack([network(*inputs) for network in self.networks], -2)
+
+
 class _Centre(nn.Module):
     """A network's output as the centre and the width of a distribution."""
 
@@ -118,6 +141,8 @@ def make_actor(
     actions: int,
     hidden: Sequence[int] = HIDDEN,
     in_keys: Sequence[NestedKey] = ("observation",),
+    *,
+    network: Network = MLP,
 ) -> ProbabilisticActor:
     """A policy with squashed normal actions: reads ``in_keys``, writes ``action`` ``[*, A]``.
 
@@ -126,6 +151,7 @@ def make_actor(
         actions: number of actions A.
         hidden: widths of the hidden layers.
         in_keys: what it reads; the first has one dimension more than the batch.
+        network: what it is made of.
 
     Example:
         >>> from tensordict import TensorDict
@@ -133,9 +159,9 @@ def make_actor(
         >>> actor(TensorDict({"observation": torch.zeros(3, 5)}, [3]))["action"].shape
         torch.Size([3, 1])
     """
-    network = _Centre(MLP(inputs, hidden, 2 * actions))
+    centre = _Centre(network(inputs, hidden, 2 * actions))
     return ProbabilisticActor(
-        TensorDictModule(network, in_keys=list(in_keys), out_keys=["loc", "scale"]),
+        TensorDictModule(centre, in_keys=list(in_keys), out_keys=["loc", "scale"]),
         in_keys=["loc", "scale"],
         distribution_class=SquashedNormal,
     )
@@ -148,6 +174,7 @@ def make_deterministic_actor(
     in_keys: Sequence[NestedKey] = ("observation",),
     *,
     noise: float = 0.1,
+    network: Network = MLP,
 ) -> ProbabilisticActor:
     """A policy with certain actions: reads ``in_keys``, writes ``action`` ``[*, A]``.
 
@@ -157,6 +184,7 @@ def make_deterministic_actor(
         hidden: widths of the hidden layers.
         in_keys: what it reads; the first has one dimension more than the batch.
         noise: deviation of the normal noise on its actions where it explores.
+        network: what it is made of.
 
     Example:
         >>> from tensordict import TensorDict
@@ -167,7 +195,7 @@ def make_deterministic_actor(
     if not 0 <= noise < math.inf:
         raise ValueError(f"noise must not be negative, got {noise}")
     return ProbabilisticActor(
-        TensorDictModule(MLP(inputs, hidden, actions), in_keys=list(in_keys), out_keys=["loc"]),
+        TensorDictModule(network(inputs, hidden, actions), in_keys=list(in_keys), out_keys=["loc"]),
         in_keys=["loc"],
         distribution_class=NoisyTanh,
         distribution_kwargs={"noise": noise},
@@ -182,10 +210,16 @@ def make_critics(
     *,
     members: int = 2,
     objectives: int = 1,
+    network: Network = MLP,
 ) -> TensorDictModule:
     """An ensemble of critics: reads ``in_keys`` and ``action``.
 
-    Writes ``state_action_value`` ``[*, members, objectives]``.
+    Writes ``state_action_value`` ``[*, members, objectives]``. Perceptrons are one product.
     """
-    network = EnsembleMLP(members, inputs + actions, hidden, objectives)
-    return TensorDictModule(network, in_keys=[*in_keys, "action"], out_keys=["state_action_value"])
+    size = (inputs + actions, hidden, objectives)
+    critics: nn.Module
+    if network is MLP:
+        critics = EnsembleMLP(members, *size)
+    else:
+        critics = Ensemble([network(*size) for _ in range(members)])
+    return TensorDictModule(critics, in_keys=[*in_keys, "action"], out_keys=["state_action_value"])
