@@ -16,6 +16,7 @@ import re
 import signal
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -61,12 +62,12 @@ def main(config: DictConfig) -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     results: list[Done] = []
     try:
-        bar = tqdm(run_all(jobs, asked["jobs"] or cores or 1), total=len(jobs), desc="runs")
-        for done in bar:
-            results.append(done)
-            table.add(done)
-            if done.failure:
-                bar.write(f"failed: {done.job.name}, seed {done.job.seed}", file=sys.stderr)
+        with closing(run_all(jobs, asked["jobs"] or cores or 1)) as coming:
+            for done in (bar := tqdm(coming, total=len(jobs), desc="runs")):
+                results.append(done)
+                table.add(done)
+                if done.failure:
+                    bar.write(f"failed: {done.job.name}, seed {done.job.seed}", file=sys.stderr)
     except KeyboardInterrupt:
         sys.stdout.write("\nstopped; the same command goes on\n")
         sys.exit(130)

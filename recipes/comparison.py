@@ -61,7 +61,7 @@ class Comparison:
         reach: tuple[str, float] | None,
     ) -> None:
         self.recipe, self.common, self.settings = recipe, common, settings
-        self.split, self.figures, self.reach = split, figures, reach
+        self.split, self.asked, self.reach = split, figures, reach
         self.runs: dict[str, dict[int, dict[str, Any]]] = {name: {} for name in settings}
         self.failed: list[Done] = []
 
@@ -71,8 +71,7 @@ class Comparison:
             self.failed.append(done)
             return
         found = done.metrics["figures"]
-        self.figures = self.figures or chosen(found)
-        _expect(self.figures, found, f"{done.job.name!r} reports no figure")
+        _expect(self.asked or (), found, f"{done.job.name!r} reports no figure")
         if self.reach:
             evaluated = done.metrics["evaluations"][-1:]
             there = evaluated[0] if evaluated else {}
@@ -80,6 +79,25 @@ class Comparison:
         runs = self.runs[done.job.name]
         runs[done.job.seed] = done.metrics
         self.runs[done.job.name] = dict(sorted(runs.items()))
+
+    @property
+    def all_runs(self) -> list[dict[str, Any]]:
+        """Of every setting."""
+        return [run for runs in self.runs.values() for run in runs.values()]
+
+    @property
+    def figures(self) -> list[str]:
+        """That were asked for, or the main ones of the task, as far as all runs report them."""
+        if self.asked or not self.all_runs:
+            return list(self.asked or ())
+        wanted = chosen(self.all_runs[0]["figures"])
+        common = [each for each in wanted if all(each in run["figures"] for run in self.all_runs)]
+        if not common:
+            raise SystemExit(
+                f"not all of these settings report any of {', '.join(wanted)}: they learn different"
+                " tasks, or give figures=[...]"
+            )
+        return common
 
     def interval(self, setting: str, figure: str) -> Interval:
         """Over the seeds, and over symbols where their error is known."""
@@ -125,7 +143,7 @@ class Comparison:
         }  # fmt: skip
 
     def _told(self, name: str, first: str) -> dict[str, Any]:
-        runs, figures = self.runs[name], self.figures or ()
+        runs, figures = self.runs[name], self.figures
         told: dict[str, Any] = {
             "overrides": list(self.settings[name]),
             "runs": {seed: run["folder"] for seed, run in runs.items()},
@@ -155,7 +173,7 @@ class Comparison:
 
     def figure_rows(self) -> list[list[str]]:
         """Of the table of figures, its head first."""
-        figures = self.figures or ()
+        figures = self.figures
         head = ["setting", "seeds", *(shown_as(each).label for each in figures)]
         rows = [
             [name, str(len(self.runs[name])),
@@ -172,8 +190,8 @@ class Comparison:
     def difference_rows(self) -> list[list[str]]:
         """Of the table of differences, its head first."""
         first, *others = self.settings
-        figures = self.figures or ()
-        head = [f"less {first}", "pairs", *(shown_as(each).label for each in figures)]
+        figures = self.figures
+        head = [f"difference to {first}", "pairs", *(shown_as(each).label for each in figures)]
         rows = []
         for name in others:
             apart = [self.difference(name, each) for each in figures]
@@ -216,9 +234,8 @@ class Comparison:
         (folder / "comparison.html").write_text(page(title, self._sections()), encoding="utf-8")
 
     def _sections(self) -> Iterable[str]:
-        all_runs = [run for runs in self.runs.values() for run in runs.values()]
-        seeds = sorted({run["seed"] for run in all_runs})
-        frames = sorted({run["frames"] for run in all_runs})
+        seeds = sorted({run["seed"] for run in self.all_runs})
+        frames = sorted({run["frames"] for run in self.all_runs})
         yield section("What was compared", listed({
             "recipe": f"recipes/{self.recipe}.py",
             "all settings": " ".join(self.common) or "as the recipe has them",
@@ -246,7 +263,7 @@ class Comparison:
 
     def _curves(self) -> dict[str, dict[str, Any]]:
         found = {}
-        for figure in self.figures or ():
+        for figure in self.figures:
             curves = {
                 name: curve
                 for name, runs in self.runs.items()

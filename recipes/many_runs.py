@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -79,7 +79,7 @@ def command(recipe: str, folder: Path, overrides: Sequence[str], resume: bool) -
     return [sys.executable, str(RECIPES / f"{recipe}.py"), *given]
 
 
-def run_all(jobs: Sequence[Job], at_once: int) -> Iterator[Done]:
+def run_all(jobs: Sequence[Job], at_once: int) -> Generator[Done, None, None]:
     """Results as they come in; who stops listening stops the runs, which then save and end.
 
     Each run has one thread, so what it learns does not depend on how many run beside it.
@@ -170,7 +170,6 @@ def searched() -> list[str]:
 
 def composed(recipe: str, overrides: Sequence[str]) -> dict[str, Any]:
     """All settings of a run, refused by Hydra where there is no such setting."""
-    OmegaConf.register_new_resolver("folder", lambda *parts: "", replace=True)
     inside = GlobalHydra.instance().is_initialized()  # of a recipe that is configured there too
     conf = str(RECIPES / "conf")
     with nullcontext() if inside else initialize_config_dir(conf, version_base="1.3"):

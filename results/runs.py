@@ -3,13 +3,16 @@
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "recipes"))
-from many_runs import Done, Job, run_all
+from many_runs import Done, Job, command, run_all
+
+__all__ = ["SEEDS", "command", "train_all"]
 
 RUNS = Path(__file__).resolve().parent / ".cache" / "runs"
 SEEDS = range(5)
@@ -25,8 +28,9 @@ def train_all(
         for seed in seeds
     ]
     found: dict[tuple[str, int], Done] = {}
-    for done in tqdm(run_all(jobs, os.cpu_count() or 1), total=len(jobs), desc="runs"):
-        found[done.job.name, done.job.seed] = done
+    with closing(run_all(jobs, os.cpu_count() or 1)) as coming:
+        for done in tqdm(coming, total=len(jobs), desc="runs"):
+            found[done.job.name, done.job.seed] = done
     failed = [done for done in found.values() if done.failure]
     if failed:
         raise SystemExit(
