@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -113,12 +114,14 @@ def write_report(
 
 
 def write_json(path: str | Path, figures: Any) -> None:
-    """Writes nested mappings and lists of figures as strict JSON.
+    """Writes nested mappings and lists of figures as strict JSON, whole or not at all.
 
     Numbers that are not finite, which JSON has no word for, become ``null``.
     """
     text = json.dumps(_plain(figures), indent=1, allow_nan=False)
-    Path(path).write_text(text + "\n", encoding="utf-8")
+    partial = Path(f"{path}.partial")
+    partial.write_text(text + "\n", encoding="utf-8")
+    os.replace(partial, path)
 
 
 def _about(accounts: Mapping[str, Account] | None) -> str:
