@@ -15,18 +15,17 @@ import random
 import re
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from rows import Row, hand_over
+from runs import command
 from tqdm import tqdm
 
 from trading_torchrl.checkpoint import Checkpoints
 
-ROOT = Path(__file__).resolve().parent.parent
 EVERY, BATCH = 640, 8
 FRAMES = 4_000_000
 SETTINGS = [
@@ -34,12 +33,6 @@ SETTINGS = [
     "updates_per_frame=0.0625", "warmup_frames=64", f"checkpoint_every={EVERY}",
     "evaluate_every=1_000_000_000", "log_every=64", f"total_frames={FRAMES}",
 ]  # fmt: skip
-
-
-def command(folder: Path, resume: bool) -> list[str]:
-    """Begins the run, or goes on with it."""
-    given = [f"resume={folder}"] if resume else [f"hydra.run.dir={folder}", *SETTINGS]
-    return [sys.executable, str(ROOT / "recipes" / "offpolicy.py"), *given]
 
 
 def killed(folder: Path, resume: bool, draw: random.Random) -> tuple[int, bool]:
@@ -52,7 +45,8 @@ def killed(folder: Path, resume: bool, draw: random.Random) -> tuple[int, bool]:
     early = resume and draw.random() < 0.2
     with open(progress, "w") as said:
         process = subprocess.Popen(
-            command(folder, resume), stdout=subprocess.DEVNULL, stderr=said, start_new_session=True,
+            command("offpolicy", folder, SETTINGS, resume), stdout=subprocess.DEVNULL,
+            stderr=said, start_new_session=True,
             env=os.environ | {"TQDM_MININTERVAL": "0"},  # all that was done is reported
         )  # fmt: skip
         until = time.monotonic() + 120
@@ -92,7 +86,9 @@ def chain(place: Path, kills: int, seed: int, bar: tqdm) -> dict[str, int]:
     # Straight through to the same frames, by somebody who was never killed.
     last, whole = f"stop_at={newest_frames(folder) + EVERY}", place / f"whole{seed}"
     for each, resume in ((folder, True), (whole, False)):
-        subprocess.run([*command(each, resume), last], check=True, capture_output=True)
+        subprocess.run(
+            [*command("offpolicy", each, SETTINGS, resume), last], check=True, capture_output=True
+        )
     ended = [json.loads((each / "metrics.json").read_text()) for each in (folder, whole)]
     found["equal"] = ended[0]["parameters_sha256"] == ended[1]["parameters_sha256"]
     return found

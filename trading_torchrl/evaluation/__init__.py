@@ -1,6 +1,13 @@
 """How policies are judged: rollouts over whole splits, figures of merit, pictures, a report."""
 
 from trading_torchrl.evaluation.baselines import ConstantPolicy, RandomPolicy, TrendPolicy
+from trading_torchrl.evaluation.comparing import (
+    Curve,
+    Difference,
+    frames_to,
+    learning_curve,
+    paired_difference,
+)
 from trading_torchrl.evaluation.episode import plot_episode
 from trading_torchrl.evaluation.judging import judge
 from trading_torchrl.evaluation.metrics import (
@@ -17,6 +24,7 @@ from trading_torchrl.evaluation.metrics import (
 )
 from trading_torchrl.evaluation.pictures import (
     action_picture,
+    curves_picture,
     drawdown_picture,
     growth_picture,
     position_picture,
@@ -36,21 +44,27 @@ from trading_torchrl.evaluation.trades import (
 __all__ = [
     "Account",
     "ConstantPolicy",
+    "Curve",
+    "Difference",
     "Interval",
     "RandomPolicy",
     "RoundTrips",
     "TrendPolicy",
     "action_picture",
     "calmar",
+    "curves_picture",
     "drawdown_picture",
     "exposure",
     "fills",
     "follow",
+    "frames_to",
     "growth",
     "growth_picture",
     "interval",
     "judge",
+    "learning_curve",
     "max_drawdown",
+    "paired_difference",
     "paired_interval",
     "plot_episode",
     "position_picture",

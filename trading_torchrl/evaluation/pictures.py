@@ -14,12 +14,16 @@ from matplotlib.ticker import EngFormatter, MaxNLocator, PercentFormatter
 from torch import Tensor
 
 from trading_torchrl.envs.actions import NAMES, TARGET_BINS
+from trading_torchrl.evaluation.comparing import Curve
 from trading_torchrl.evaluation.metrics import LEAST_LEFT
 from trading_torchrl.evaluation.rollout import Account
 from trading_torchrl.monitoring.collapse import ALLOWED, names_of
 
 COLOURS = ("#16508f", "#d1781f", "#2f8f5b", "#8a5fb0", "#c0392b", "#4aa3b8", "#a08b2c", "#6b7280")
 """Of policies, in their order."""
+
+DASHES = ("-", "--", "-.", ":", (0, (8, 2)), (0, (4, 1, 1, 1, 1, 1)), (0, (1, 1)))
+"""Of ways of learning; one fewer than colours, so that a pair of both comes again late."""
 
 GRID, PALE = "#e5e7eb", "#9fb8d4"
 SHOWN_BARS = 500
@@ -175,6 +179,44 @@ def training_picture(training: Sequence[Mapping[str, float]]) -> Figure:
         panel.tick_params(labelsize=8)
         panel.xaxis.set_major_locator(MaxNLocator(4))
         panel.xaxis.set_major_formatter(EngFormatter(sep=""))
+    return figure
+
+
+def curves_picture(figures: Mapping[str, Mapping[str, Curve]]) -> Figure:
+    """A panel for every figure, in it a line for every way of learning and the range of its seeds.
+
+    Args:
+        figures: curves by the name of the figure, then of the setting; a setting has its colour
+            and its dashes in all panels.
+    """
+    columns = min(2, len(figures))
+    rows = math.ceil(len(figures) / columns)
+    named = list(dict.fromkeys(name for curves in figures.values() for name in curves))
+    figure = Figure(figsize=(10, 0.6 + 0.2 * len(named) + 2.9 * rows), layout="constrained")
+    panels = figure.subplots(rows, columns, squeeze=False).flatten()
+    for panel in panels[len(figures) :]:
+        panel.set_visible(False)
+    for panel, (shown, curves) in zip(panels, figures.items(), strict=False):
+        _plain(panel)
+        for name, curve in curves.items():
+            i = named.index(name)
+            colour, dashes = COLOURS[i % len(COLOURS)], DASHES[i % len(DASHES)]
+            panel.fill_between(curve.frames, curve.low, curve.high, color=colour, alpha=0.15, lw=0)
+            few = "." if len(curve.frames) < 40 else None
+            panel.plot(
+                curve.frames, curve.mean, color=colour, ls=dashes, lw=1.6, marker=few, label=name
+            )
+        panel.set_xlabel("frames")
+        panel.set_ylabel(shown)
+        panel.xaxis.set_major_locator(MaxNLocator(5))
+        panel.xaxis.set_major_formatter(EngFormatter(sep=""))
+    handles = {text: handle for panel in panels for handle, text in zip(
+        *panel.get_legend_handles_labels(), strict=True
+    )}  # fmt: skip
+    figure.legend(
+        handles.values(), handles, frameon=False, fontsize=9, loc="outside upper left",
+        handlelength=3.5,
+    )  # fmt: skip
     return figure
 
 

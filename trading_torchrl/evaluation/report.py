@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import base64
-import io
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import os
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
 
-from matplotlib.figure import Figure
-
+from trading_torchrl.evaluation.page import image, listed, page, paragraph, section
 from trading_torchrl.evaluation.pictures import (
     SHOWN_BARS,
     action_picture,
@@ -31,28 +29,6 @@ from trading_torchrl.evaluation.tables import (
     with_errors,
     with_shares,
 )
-
-STYLE = """
-body { margin: 2.5rem auto; max-width: 66rem; padding: 0 1.2rem; color: #1f2933;
-  background: #fff; font: 16px/1.55 system-ui, sans-serif; }
-h1 { font-size: 1.7rem; line-height: 1.25; margin: 0 0 1.4rem; }
-h2 { font-size: 1.15rem; margin: 2.6rem 0 .8rem; padding-bottom: .3rem;
-  border-bottom: 1px solid #d5dbe1; }
-dl { display: grid; grid-template-columns: max-content 1fr; gap: .25rem 1.4rem; margin: 0; }
-dt { color: #5f6b7a; } dd { margin: 0; overflow-wrap: anywhere; }
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
-th, td { padding: .25rem .7rem; text-align: right; white-space: nowrap; vertical-align: top;
-  line-height: 1.35; }
-th:first-child { text-align: left; padding-left: 0; font-weight: normal; }
-thead th { vertical-align: bottom; border-bottom: 2px solid #b8c2cc; white-space: normal; }
-tbody tr + tr { border-top: 1px solid #edf0f3; }
-tbody th.group { padding-top: 1.1rem; font-weight: 600; color: #16508f; }
-small, figcaption, p.about { color: #5f6b7a; }
-small { display: block; font-size: .78rem; font-weight: normal; }
-figure { margin: 1.2rem 0 2rem; } img { max-width: 100%; height: auto; }
-figcaption, p.about { font-size: .88rem; margin: .3rem 0; }
-"""
 
 
 def write_report(
@@ -99,13 +75,13 @@ def write_report(
             f" as well, got {bars_per_year} and {kind!r}"
         )
     rows = with_shares(rows)
-    parts = [_section("What was run", _facts(facts))]
+    parts = [section("What was run", listed(facts))]
     if rows:
-        parts.append(_section("Results", html_table(rows) + _about(accounts)))
+        parts.append(section("Results", html_table(rows) + _about(accounts)))
     if accounts:
         assert kind is not None
         assert bars_per_year is not None
-        parts.append(_section("Over time", _over_time(accounts, kind, bars_per_year)))
+        parts.append(section("Over time", _over_time(accounts, kind, bars_per_year)))
     if control:
         about = (
             "The same policies where nothing can be earned. Gross profit much further from 0 than"
@@ -115,12 +91,12 @@ def write_report(
             policy: {name: row[name] for name in with_errors(CONTROLLED) if name in row}
             for policy, row in control.items()
         }
-        parts.append(_section("Control", _paragraph(about) + html_table(seen, grouped=False)))
+        parts.append(section("Control", paragraph(about) + html_table(seen, grouped=False)))
     if training:
-        parts.append(_section("Training", _image(training_picture(training), "Figures logged")))
+        parts.append(section("Training", image(training_picture(training), "Figures logged")))
     if notes:
         items = "".join(f"<li>{escape(note)}</li>" for note in notes)
-        parts.append(_section("Notes", f"<ul>{items}</ul>"))
+        parts.append(section("Notes", f"<ul>{items}</ul>"))
 
     figures = {
         "title": title,
@@ -134,38 +110,18 @@ def write_report(
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     write_json(path.with_suffix(".json"), figures)
-    path.write_text(_page(title, parts), encoding="utf-8")
+    path.write_text(page(title, parts), encoding="utf-8")
 
 
 def write_json(path: str | Path, figures: Any) -> None:
-    """Writes nested mappings and lists of figures as strict JSON.
+    """Writes nested mappings and lists of figures as strict JSON, whole or not at all.
 
     Numbers that are not finite, which JSON has no word for, become ``null``.
     """
     text = json.dumps(_plain(figures), indent=1, allow_nan=False)
-    Path(path).write_text(text + "\n", encoding="utf-8")
-
-
-def _page(title: str, parts: Iterable[str]) -> str:
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
-        f"<h1>{escape(title)}</h1>\n" + "\n".join(parts) + "\n</body>\n</html>\n"
-    )
-
-
-def _section(heading: str, content: str) -> str:
-    return f"<section>\n<h2>{escape(heading)}</h2>\n{content}\n</section>"
-
-
-def _paragraph(text: str) -> str:
-    return f'<p class="about">{escape(text)}</p>'
-
-
-def _facts(facts: Mapping[str, str]) -> str:
-    items = (f"<dt>{escape(name)}</dt><dd>{escape(str(fact))}</dd>" for name, fact in facts.items())
-    return f"<dl>{''.join(items)}</dl>"
+    partial = Path(f"{path}.partial")
+    partial.write_text(text + "\n", encoding="utf-8")
+    os.replace(partial, path)
 
 
 def _about(accounts: Mapping[str, Account] | None) -> str:
@@ -177,7 +133,7 @@ def _about(accounts: Mapping[str, Account] | None) -> str:
     if accounts:
         symbols, bars = next(iter(accounts.values())).equity.shape
         text += f" The pictures show {symbols} symbols with an account each, {bars - 1:,} bars."
-    return _paragraph(text)
+    return paragraph(text)
 
 
 def _over_time(accounts: Mapping[str, Account], kind: str, bars_per_year: float) -> str:
@@ -185,26 +141,15 @@ def _over_time(accounts: Mapping[str, Account], kind: str, bars_per_year: float)
     shown = [agent, *(name for name in (YARDSTICK,) if name in accounts and name != agent)]
     return "\n".join(
         [
-            _image(growth_picture(accounts, bars_per_year, agent), "Growth of every policy"),
-            _image(drawdown_picture(account, bars_per_year), f"Drawdown of {agent}"),
-            _image(action_picture(account, kind), f"Actions of {agent}, as it asked for them"),
-            _image(
+            image(growth_picture(accounts, bars_per_year, agent), "Growth of every policy"),
+            image(drawdown_picture(account, bars_per_year), f"Drawdown of {agent}"),
+            image(action_picture(account, kind), f"Actions of {agent}, as it asked for them"),
+            image(
                 position_picture(accounts, shown),
                 f"Positions of {' and '.join(shown)} in the first symbol, first"
                 f" {min(SHOWN_BARS, account.share.shape[1])} bars",
             ),
         ]
-    )
-
-
-def _image(figure: Figure, caption: str) -> str:
-    file = io.BytesIO()
-    figure.savefig(file, format="png", dpi=150)
-    data = base64.b64encode(file.getvalue()).decode("ascii")
-    text = escape(caption)
-    return (
-        f'<figure><img alt="{text}" src="data:image/png;base64,{data}">'
-        f"<figcaption>{text}</figcaption></figure>"
     )
 
 

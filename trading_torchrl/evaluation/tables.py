@@ -121,8 +121,14 @@ def _groups(rows: Rows) -> dict[str, dict[str, Shown]]:
     }
     known = {*(name for figures in KNOWN.values() for name in figures), *ERRORS.values()}
     others = [name for name in present if name not in known]
-    groups["Other"] = {name: Shown(name.replace("_", " "), "", ".4g") for name in others}
+    groups["Other"] = {name: shown_as(name) for name in others}
     return {group: figures for group, figures in groups.items() if figures}
+
+
+def shown_as(name: str) -> Shown:
+    """How a figure is shown, known or not."""
+    known = {each: shown for figures in KNOWN.values() for each, shown in figures.items()}
+    return known.get(name, Shown(name.replace("_", " "), "", ".4g"))
 
 
 def _head(policy: str, row: Mapping[str, Value]) -> str:

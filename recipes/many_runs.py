@@ -1,0 +1,233 @@
+"""Runs of a recipe over settings and seeds: several at a time, each once, none lost by a kill.
+
+A run's folder is named by a fingerprint of its settings, its data and its code: what is finished is
+found again, what was interrupted is gone on with, and changed code is run anew.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
+from importlib.util import find_spec
+from math import nan
+from pathlib import Path
+from sysconfig import get_paths
+from typing import Any, NamedTuple
+
+from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import OmegaConf
+from tqdm import tqdm
+
+RECIPES = Path(__file__).resolve().parent
+ROOT = RECIPES.parent
+LIBRARIES = ("torch", "torchrl", "tensordict")
+DATA = ("path", "init")
+"""Settings that name files a run reads."""
+LAST_LINES = 12
+POLL = 0.2
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run: a setting and a seed."""
+
+    name: str
+    seed: int
+    recipe: str
+    overrides: tuple[str, ...]
+    settings: Mapping[str, Any]
+    """all of them, as the recipe will see them"""
+    folder: Path
+
+    @classmethod
+    def of(
+        cls, name: str, seed: int, recipe: str, overrides: Sequence[str], split: str, place: Path
+    ) -> Job:
+        """Its folder lies in ``place``, and it is judged on ``split`` at its end."""
+        whole = (*overrides, f"seed={seed}", "threads=1", f"market.report_split={split}")
+        settings = composed(recipe, whole)
+        folder = place.resolve() / f"{recipe}_{fingerprint(recipe, settings)[:24]}"
+        return cls(name, seed, recipe, whole, settings, folder)
+
+
+class Done(NamedTuple):
+    """What became of a run: its metrics, or what it last said."""
+
+    job: Job
+    metrics: dict[str, Any]
+    failure: str = ""
+
+
+def command(recipe: str, folder: Path, overrides: Sequence[str], resume: bool) -> list[str]:
+    """Begins a run in a folder, or goes on with it."""
+    begin = [*searched(), f"hydra.run.dir={folder}", *overrides]
+    given = [f"resume={folder}"] if resume else begin
+    return [sys.executable, str(RECIPES / f"{recipe}.py"), *given]
+
+
+def run_all(jobs: Sequence[Job], at_once: int) -> Generator[Done, None, None]:
+    """Results as they come in; who stops listening stops the runs, which then save and end.
+
+    Each run has one thread, so what it learns does not depend on how many run beside it.
+    """
+    stop = threading.Event()
+    pool = ThreadPoolExecutor(at_once)
+    try:
+        for each in as_completed([pool.submit(_run, job, stop) for job in jobs]):
+            yield each.result()
+    finally:
+        stop.set()
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _run(job: Job, stop: threading.Event) -> Done:
+    """Runs what is left to run of a job."""
+    job.folder.parent.mkdir(parents=True, exist_ok=True)
+    with _alone(job.folder, stop) as lock:
+        if (found := _finished(job)) is not None or stop.is_set():
+            return found or Done(job, {}, "interrupted")
+        started = any(job.folder.glob("checkpoints/frames_*.pt"))
+        if not started:
+            shutil.rmtree(job.folder, ignore_errors=True)
+        log = job.folder.with_suffix(".log")
+        with open(log, "w") as said:
+            process = subprocess.Popen(
+                command(job.recipe, job.folder, job.overrides, resume=started),
+                stdout=said, stderr=subprocess.STDOUT, start_new_session=True,
+                pass_fds=[lock],  # held until the run has ended, whatever becomes of this process
+                env=os.environ | {"OMP_NUM_THREADS": "1", "TQDM_DISABLE": "1"},
+            )  # fmt: skip
+            while process.poll() is None and not stop.wait(POLL):
+                pass
+            if process.poll() is None:
+                process.terminate()
+            process.wait()
+        last = "\n".join(log.read_text(errors="replace").rstrip().splitlines()[-LAST_LINES:])
+        return _finished(job) or Done(job, {}, last or f"exit code {process.returncode}")
+
+
+def _finished(job: Job) -> Done | None:
+    """What an ended run left; one that a signal stopped has not ended."""
+    path = job.folder / "metrics.json"
+    if not path.exists():
+        return None
+    metrics = json.loads(path.read_text())
+    if metrics["figures"]:
+        told = {
+            "figures": _numbers(metrics["figures"]),
+            "evaluations": [_numbers(row) for row in metrics["evaluations"]],
+            "folder": str(job.folder),
+        }
+        return Done(job, metrics | told)
+    stopped = metrics["stopped"]
+    return Done(job, {}, f"stopped: {stopped}") if not stopped.startswith("SIG") else None
+
+
+def _numbers(figures: Mapping[str, float | None]) -> dict[str, float]:
+    """JSON has no word for what is not a number."""
+    return {name: nan if each is None else each for name, each in figures.items()}
+
+
+@contextmanager
+def _alone(folder: Path, stop: threading.Event) -> Iterator[int]:
+    """Waits while another process, or a run that outlived its own, works in the folder."""
+    with open(folder.with_suffix(".lock"), "w") as lock:
+        told = False
+        while not stop.is_set():
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if not told:
+                    tqdm.write(f"waiting for a run that an earlier call began: {folder}")
+                told = True
+                stop.wait(POLL)
+        yield lock.fileno()
+
+
+def searched() -> list[str]:
+    """The option that names a user's own folder of settings, where this process was given one."""
+    if not HydraConfig.initialized():
+        return []
+    sources = HydraConfig.get().runtime.config_sources
+    own = [each.path for each in sources if each.provider == "command-line"]
+    return ["--config-dir", own[0]] if own else []
+
+
+def composed(recipe: str, overrides: Sequence[str]) -> dict[str, Any]:
+    """All settings of a run, refused by Hydra where there is no such setting."""
+    inside = GlobalHydra.instance().is_initialized()  # of a recipe that is configured there too
+    conf = str(RECIPES / "conf")
+    with nullcontext() if inside else initialize_config_dir(conf, version_base="1.3"):
+        found = OmegaConf.to_container(compose(recipe, list(overrides)), resolve=True)
+    assert isinstance(found, dict)
+    return {str(name): value for name, value in found.items()}
+
+
+def fingerprint(recipe: str, settings: Mapping[str, Any]) -> str:
+    """Of all that a run's figures depend on."""
+    digest = hashlib.sha256(json.dumps([recipe, settings], sort_keys=True).encode())
+    named = list(_leaves(settings))
+    for key, value in named:
+        if key in DATA and isinstance(value, str) and Path(value).exists():
+            digest.update(_contents(Path(value)))
+    roots = {str(value).split(".")[0] for key, value in named if key == "_target_"}
+    for name in sorted(roots - {"trading_torchrl"}):
+        digest.update(_own_code(name))
+    digest.update(_code(recipe))
+    return digest.hexdigest()
+
+
+def _leaves(settings: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(settings, Mapping):
+        for name, value in settings.items():
+            yield from _leaves(value, name)
+    else:
+        yield key, settings
+
+
+@cache
+def _code(recipe: str) -> bytes:
+    """Of the package, of the recipe with what the recipes share, and of the libraries below."""
+    others = {path.stem for path in (RECIPES / "conf").glob("*.yaml")} - {recipe}
+    files = [*(ROOT / "trading_torchrl").rglob("*.py"), *RECIPES.rglob("*.py")]
+    used = [each for each in files if each.parent != RECIPES or each.stem not in others]
+    return _hashed(used) + json.dumps([version(each) for each in LIBRARIES]).encode()
+
+
+@cache
+def _own_code(package: str) -> bytes:
+    """Of a user's own module that settings name; nothing for what is installed."""
+    spec = find_spec(package)
+    origin = Path(spec.origin).resolve() if spec and spec.origin else None
+    installed = [Path(get_paths()[name]).resolve() for name in ("purelib", "platlib", "stdlib")]
+    if origin is None or any(origin.is_relative_to(each) for each in installed):
+        return b""
+    return _hashed(origin.parent.rglob("*.py") if origin.stem == "__init__" else [origin])
+
+
+@cache
+def _contents(path: Path) -> bytes:
+    return _hashed([path] if path.is_file() else path.rglob("*"))
+
+
+def _hashed(files: Iterable[Path]) -> bytes:
+    digest = hashlib.sha256()
+    for file in sorted(each for each in files if each.is_file()):
+        digest.update(file.name.encode() + b"\0")
+        digest.update(hashlib.sha256(file.read_bytes()).digest())
+    return digest.digest()
