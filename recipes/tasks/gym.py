@@ -50,6 +50,11 @@ class Gym:
 
     def __init__(self, env: Mapping[str, Any], num_envs: int, seed: int) -> None:
         self.name = env["gym"]
+        if env["actions"] != "continuous":
+            raise ValueError(
+                f"env={self.name} has numbers for actions and no others:"
+                f" env.actions=continuous, got {env['actions']!r}"
+            )
         if num_envs != 1:
             raise ValueError(f"env={self.name} is one environment: num_envs=1, got {num_envs}")
         self.env = self._make(seed)

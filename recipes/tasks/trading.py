@@ -27,6 +27,7 @@ from trading_torchrl.data import (
     with_features,
 )
 from trading_torchrl.envs import MarketWindow, OraclePolicy, TradingEnv
+from trading_torchrl.envs.actions import NAMES
 from trading_torchrl.envs.oracles import KNOWLEDGE
 from trading_torchrl.envs.reference.share import share_of
 from trading_torchrl.evaluation import (
@@ -43,11 +44,11 @@ from trading_torchrl.evaluation import (
 from trading_torchrl.replay import StoredByIndex
 
 SUITABLE: dict[str, tuple[Any, ...]] = {
-    "actions": ("continuous", "target"),
+    "actions": ("continuous", "target", "discrete"),
     "assets": (1,),
     "reward": ("growth", "log_return", "differential_sharpe", "professional"),
 }
-"""Settings of the environment that an actor with one number a step can be trained in."""
+"""Settings of the environment that an actor with one number, or one name, a step is trained in."""
 
 EPISODES = ("episode_bars", "random_start", "random_symbols")
 """Settings of training alone: policies are judged over a whole split."""
@@ -94,7 +95,6 @@ class Trading:
 
     name = "trading"
     score = "sharpe_ratio_mean"
-    stored: tuple[Any, ...] = (*ROW, "market", ("next", "market"))
 
     def __init__(
         self,
@@ -122,9 +122,14 @@ class Trading:
         self.in_keys: tuple[str, ...] = (
             ("observation",) if window is None else ("observation", "window")
         )
+        self.stored: tuple[Any, ...] = (*ROW, "market", ("next", "market"))
+        self.actions = base.rules.assets
+        if self.kind == "discrete":
+            self.in_keys = (*self.in_keys, "action_mask")
+            self.stored = (*self.stored, "action_mask", ("next", "action_mask"))
+            self.actions = len(NAMES)
         features = 0 if window is None else window * base.table.shape[-1] * base.rules.assets
         self.inputs = len(base.observation_names) + features
-        self.actions = base.rules.assets
 
     def _windowed(self, env: TradingEnv) -> EnvBase:
         return env if env.window is None else TransformedEnv(env, MarketWindow.of(env))
