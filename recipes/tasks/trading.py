@@ -144,7 +144,10 @@ class Trading:
 
     @cached_property
     def _validation(self) -> TradingEnv:
-        return whole_split(self.parts.validation, **self.seen, **self.judged)
+        return self._whole(self.parts.validation)
+
+    def _whole(self, market: Market, **changed: Any) -> TradingEnv:
+        return whole_split(market, **self.seen, **(self.judged | changed))
 
     @cached_property
     def _best(self) -> Figures | None:
@@ -152,8 +155,9 @@ class Trading:
         oracles = self._oracles(self.parts.validation, self.parts.knobs)
         if "oracle_full" not in oracles:
             return None
-        account = follow(self._validation, oracles["oracle_full"])
-        return judge(account, self.parts.validation.bars_per_year, self.kind)
+        env = self._whole(self.parts.validation, actions="target")
+        account = follow(env, oracles["oracle_full"])
+        return judge(account, self.parts.validation.bars_per_year, "target")
 
     def evaluate(self, policy: Policy) -> Figures:
         """Deterministic over the whole validation split, and Sharpe of the stochastic policy."""
@@ -171,7 +175,10 @@ class Trading:
         market = getattr(self.parts, split)
         accounts = self._followed(market, self.parts.knobs, policy, progress=split)
         years = market.bars_per_year
-        rows = {name: judge(account, years, self.kind) for name, account in accounts.items()}
+        rows = {
+            name: judge(account, years, "target" if name.startswith("oracle_") else self.kind)
+            for name, account in accounts.items()
+        }
         control = None
         if self.parts.knobs is not None and self.parts.knobs.predictability:
             nothing = replace(self.parts.knobs, predictability=0.0)
@@ -235,8 +242,8 @@ class Trading:
         ).hexdigest()
 
     def _oracles(self, market: Market, knobs: Knobs | None) -> dict[str, Policy]:
-        """The best policies of a synthetic market, by what they know."""
-        if knobs is None or knobs.predictability == 0 or self.kind != "target":
+        """The best policies of a synthetic market, by what they know; they set targets."""
+        if knobs is None or knobs.predictability == 0:
             return {}
         rules = self.base.rules
         band: dict[str, Any] = {
@@ -253,8 +260,8 @@ class Trading:
         oracles: bool = True,
         progress: str,
     ) -> dict[str, Account]:
-        """What became of every policy on this market."""
-        env = whole_split(market, **self.seen, **self.judged)
+        """What became of every policy on this market, at the same costs."""
+        env = self._whole(market)
         seen = self._windowed(env)
         runs: dict[str, Account] = {"agent": follow(seen, policy, progress=progress)}
         runs["agent, exploring"] = follow(
@@ -264,6 +271,8 @@ class Trading:
             "buy_and_hold": ConstantPolicy(env, 1.0),
             "random": RandomPolicy(env),
         }
-        if oracles:
-            others |= self._oracles(market, knobs)
-        return runs | {name: follow(env, each, progress=name) for name, each in others.items()}
+        runs |= {name: follow(env, each, progress=name) for name, each in others.items()}
+        best = self._oracles(market, knobs) if oracles else {}
+        if best:
+            env = self._whole(market, actions="target")
+        return runs | {name: follow(env, each, progress=name) for name, each in best.items()}
