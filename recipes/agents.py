@@ -15,7 +15,6 @@ from torchrl.objectives import LossModule
 
 from trading_torchrl.checkpoint import CheckpointError, Checkpoints
 
-
 FITS = {
     (True, False): (
         "{loss} is for actors that choose, and the actions of this environment are numbers: add"

@@ -23,7 +23,7 @@ PROBLEMS = ("GarleanuPedersen", "Merton", "OUSpread", "PlantedLeak", "Martingale
 class Reference:
     """A problem with a known answer; judged by the share of the optimum, on common noise.
 
-    With discrete actions the optimum is what choosing among so many evenly spaced actions can reach.
+    With discrete actions the optimum is that of policies that choose among as many even steps.
     """
 
     score = "optimum_share"

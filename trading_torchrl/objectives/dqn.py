@@ -23,15 +23,15 @@ class DQNLoss(ActorCriticLoss):
     https://arxiv.org/abs/1509.06461, after Mnih et al., "Human-level control through deep
     reinforcement learning", Nature 518, 2015.
 
-    The target is ``reward + gamma x (1 - terminated) x Q'(next, best)``, Q' the slow copy, best what
-    the actor would do next without exploring. Choices that are not allowed are never best. Of
-    several members each learns, and the lowest counts in the target. One objective. Masks of rows
-    are as :class:`~trading_torchrl.objectives.actor_critic.ActorCriticLoss` has them.
+    The target is ``reward + gamma x (1 - terminated) x Q'(next, best)``, where Q' is the slow copy
+    and best is what the actor would do next without exploring. Choices that are not allowed are
+    never best. Of several members each learns, and the lowest counts in the target. One objective.
+    Masks of rows are as :class:`~trading_torchrl.objectives.actor_critic.ActorCriticLoss` has them.
 
     Args:
         actor_network: policy that does what its first module values most, which writes
-            ``action_value`` ``[*, members, choices]``: :func:`~trading_torchrl.modules.make_q_actor`
-            builds one.
+            ``action_value`` ``[*, members, choices]``, from
+            :func:`~trading_torchrl.modules.make_q_actor` for one.
 
     Keyword Args:
         gamma: discount, in [0, 1].

@@ -166,6 +166,12 @@ class BestOnGrid:
         worth = torch.lerp(solved.worth[left], solved.worth[left + 1], weight)
         return (worth - solved.trade[held]).argmax(-1)
 
+    @property
+    def signals(self) -> Tensor:
+        """Of Garleanu-Pedersen's grid, ``[G]``."""
+        assert self._solved is not None
+        return self._solved.grid
+
     def policy(self) -> TensorDictModule:
         """:meth:`best_action` as a policy."""
         return TensorDictModule(self.best_action, in_keys=["observation"], out_keys=["action"])
@@ -173,18 +179,26 @@ class BestOnGrid:
     @property
     def value(self) -> float:
         """Expected score of an episode under :meth:`best_action`."""
-        solved = self._solved
-        if solved is None and isinstance(self.problem, Merton):
+        if self._solved is not None:
+            return self.mean_reward(self._solved.best)
+        if isinstance(self.problem, Merton):
             share = self.problem.best_action(torch.ones(1, 1))[..., 0]
             chosen = float(self.levels[self._nearest(share)])
             return self.problem.mean_reward(self.problem.limit * chosen)
-        if solved is None:
-            return self.problem.value
+        return self.problem.value
+
+    def mean_reward(self, chosen: Tensor) -> float:
+        """Of an episode of Garleanu-Pedersen that starts flat.
+
+        Args:
+            chosen: int64 ``[G, n]``, for every signal of the grid and every position.
+        """
+        solved = self._solved
+        assert solved is not None
+        paid = solved.trade.gather(1, chosen.T).T
         worth = torch.zeros_like(solved.reward)
         for _ in range(self.problem.steps):
-            ahead = (solved.reward + solved.move @ worth).gather(1, solved.best)
-            paid = torch.stack([c[b] for c, b in zip(solved.trade, solved.best.T, strict=True)], -1)
-            worth = ahead - paid
+            worth = (solved.reward + solved.move @ worth).gather(1, chosen) - paid
         start = torch.exp(-0.5 * solved.grid**2)
         flat = worth[:, self.choices // 2]
         return float((start / start.sum() * flat).sum()) / self.problem.steps
