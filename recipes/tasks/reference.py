@@ -36,7 +36,7 @@ class Reference:
         name = settings.pop("problem")
         if name not in PROBLEMS:
             raise ValueError(f"env.problem is one of {', '.join(PROBLEMS)}; got {name!r}")
-        actions, choices = settings.pop("actions"), settings.pop("choices")
+        actions, choices = settings.pop("actions", "continuous"), settings.pop("choices", 21)
         if actions not in ("continuous", "discrete"):
             raise ValueError(f"env.actions is continuous or discrete here, got {actions!r}")
         self.name = name

@@ -101,10 +101,10 @@ class DiscreteSACLoss(SACLoss):
         probs, logs = self._chances(tensordict)
         with frozen(self._critics):
             lowest = self._values(self.qvalue_network, tensordict).amin(-2)
-        goal: Tensor | float = self.target_entropy
-        if goal == "auto":
-            goal = OF_UNIFORM * (logs.detach() > NEVER / 2).sum(-1).to(logs.dtype).log()
-        return (probs * logs).sum(-1), (probs * lowest).sum(-1), goal
+        allowed = (logs.detach() > NEVER / 2).sum(-1)
+        goal = self.target_entropy
+        wanted = OF_UNIFORM * allowed.to(logs.dtype).log() if goal == "auto" else goal
+        return (probs * logs).sum(-1), (probs * lowest).sum(-1), wanted
 
     def _chances(self, tensordict: TensorDictBase) -> tuple[Tensor, Tensor]:
         """Probabilities ``[*, choices]`` of the present policy, and their finite logarithms."""
