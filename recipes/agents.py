@@ -15,6 +15,19 @@ from torchrl.objectives import LossModule
 
 from trading_torchrl.checkpoint import CheckpointError, Checkpoints
 
+FITS = {
+    (True, False): (
+        "{loss} is for actors that choose, and the actions of this environment are numbers: add"
+        " env.actions=discrete (Gymnasium's have no such setting), or take loss=sac"
+    ),
+    (False, True): (
+        "{loss} is for actions that are numbers, and this environment has env.actions=discrete:"
+        " take loss=sac_discrete or loss=dqn, or env.actions=target (env.actions=continuous in a"
+        " reference problem)"
+    ),
+}
+"""What to do by whether the loss is for choices, and whether the actions are."""
+
 
 def make_agent(
     loss: Mapping[str, Any], network: Mapping[str, Any], task: Task, hidden: Sequence[int]
@@ -32,6 +45,10 @@ def make_agent(
     kind = _named(given.pop("_target_"))
     if not (isinstance(kind, type) and issubclass(kind, LossModule)):
         raise SystemExit(f"loss._target_ must be a LossModule of TorchRL or its like, got {kind}")
+    chooses = not task.env.action_spec.dtype.is_floating_point
+    does_not_fit = FITS.get((getattr(kind, "discrete", False), chooses))
+    if does_not_fit:
+        raise SystemExit(does_not_fit.format(loss=kind.__name__))
     parts = {name for name, value in given.items() if isinstance(value, Mapping)}
     if "actor_network" not in parts:
         raise SystemExit("loss.actor_network must say what builds the policy: {_target_: ...}")

@@ -50,6 +50,12 @@ class Gym:
 
     def __init__(self, env: Mapping[str, Any], num_envs: int, seed: int) -> None:
         self.name = env["gym"]
+        actions = env.get("actions", "continuous")
+        if actions != "continuous":
+            raise ValueError(
+                f"{self.name} has numbers for actions and no others: env.actions=continuous, got"
+                f" {actions!r}"
+            )
         if num_envs != 1:
             raise ValueError(f"env={self.name} is one environment: num_envs=1, got {num_envs}")
         self.env = self._make(seed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any
@@ -9,17 +10,21 @@ from typing import Any
 import torch
 from tensordict import TensorDictBase
 from torch import Tensor
+from torchrl.envs import EnvBase, TransformedEnv
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from tasks.task import ROW, Figures, Judged, Policy, acted, explores
 from trading_torchrl.envs import reference
-from trading_torchrl.envs.reference import optimum_share
+from trading_torchrl.envs.reference import ActionGrid, BestOnGrid, optimum_share
 
 PROBLEMS = ("GarleanuPedersen", "Merton", "OUSpread", "PlantedLeak", "Martingale")
 
 
 class Reference:
-    """A problem with a known answer; judged by the share of the optimum, on common noise."""
+    """A problem with a known answer; judged by the share of the optimum, on common noise.
+
+    With discrete actions the optimum is that of policies that choose among as many even steps.
+    """
 
     score = "optimum_share"
     kind = "target"
@@ -31,14 +36,27 @@ class Reference:
         name = settings.pop("problem")
         if name not in PROBLEMS:
             raise ValueError(f"env.problem is one of {', '.join(PROBLEMS)}; got {name!r}")
+        actions, choices = settings.pop("actions", "continuous"), settings.pop("choices", 21)
+        if actions not in ("continuous", "discrete"):
+            raise ValueError(f"env.actions is continuous or discrete here, got {actions!r}")
         self.name = name
-        self.env = getattr(reference, name)(num_envs, seed=seed, **settings)
-        self.inputs = self.env.observation_spec["observation"].shape[-1]
+        self.problem = getattr(reference, name)(num_envs, seed=seed, **settings)
+        self.env: EnvBase = self.problem
+        self.inputs = self.problem.observation_spec["observation"].shape[-1]
         self.actions = 1
+        self.best: BestOnGrid | None = None
+        if actions == "discrete":
+            self.env = TransformedEnv(self.problem, ActionGrid(choices))
+            self.best = BestOnGrid(self.problem, choices)
+            self.actions = choices
+
+    def _numbers(self, action: Tensor) -> Tensor:
+        """Actions in [-1, 1], whether they are numbers or choices."""
+        return action if self.best is None else self.best.levels[action]
 
     def watched(self, batch: TensorDictBase) -> tuple[Tensor, Tensor | None, Tensor]:
         """Actions and ends."""
-        return batch["action"], None, batch["next", "done"]
+        return self._numbers(batch["action"]), None, batch["next", "done"]
 
     def replay_transform(self) -> None:
         """Rows are stored as they are."""
@@ -48,18 +66,21 @@ class Reference:
 
         In a martingale the optimum is 0 and the share not defined: there is the score.
         """
-        found = optimum_share(policy, self.env, episodes=episodes, seed=seed)
-        exploring = optimum_share(explores(policy), self.env, episodes=episodes, seed=seed)
+        asked: dict[str, Any] = {"episodes": episodes, "seed": seed}
+        if self.best is not None:
+            asked["best"] = self.best.policy()
+        found = optimum_share(policy, self.env, **asked)
+        exploring = optimum_share(explores(policy), self.env, **asked)
         env = deepcopy(self.env)
         env.set_seed(seed)
         with torch.no_grad(), set_exploration_type(ExplorationType.DETERMINISTIC):
-            steps = env.rollout(env.steps, policy, break_when_any_done=False)
+            steps = env.rollout(self.problem.steps, policy, break_when_any_done=False)
         return {
             "optimum_share": found.share,
             "optimum_share_error": found.error,
             "score": found.score,
             "stochastic_share": exploring.share,
-            **acted(steps["action"], self.kind),
+            **acted(self._numbers(steps["action"]), self.kind),
         }
 
     def judge(self, policy: Policy, split: str) -> Judged:
@@ -67,6 +88,12 @@ class Reference:
         seed = {"validation": 1_000_000, "test": 4_000_000}[split]
         figures = self.evaluate(policy, 256, seed)
         facts = {"split": f"{split}: 256 episodes from seed {seed:,}"}
+        if self.best is not None:
+            part = self.best.value / self.problem.value if self.problem.value > 0 else math.nan
+            facts["optimum"] = (
+                f"of policies that choose among {self.actions} evenly spaced actions,"
+                f" {part:.2%} of what any can reach"
+            )
         return Judged(f"{self.name}: share of the optimum", facts, figures, {"agent": figures})
 
     def state_dict(self) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from trading_torchrl.data import (
     with_features,
 )
 from trading_torchrl.envs import MarketWindow, OraclePolicy, TradingEnv
+from trading_torchrl.envs.actions import NAMES
 from trading_torchrl.envs.oracles import KNOWLEDGE
 from trading_torchrl.envs.reference.share import share_of
 from trading_torchrl.evaluation import (
@@ -43,11 +44,11 @@ from trading_torchrl.evaluation import (
 from trading_torchrl.replay import StoredByIndex
 
 SUITABLE: dict[str, tuple[Any, ...]] = {
-    "actions": ("continuous", "target"),
+    "actions": ("continuous", "target", "discrete"),
     "assets": (1,),
     "reward": ("growth", "log_return", "differential_sharpe", "professional"),
 }
-"""Settings of the environment that an actor with one number a step can be trained in."""
+"""Settings of the environment that an actor with one number, or one name, a step is trained in."""
 
 EPISODES = ("episode_bars", "random_start", "random_symbols")
 """Settings of training alone: policies are judged over a whole split."""
@@ -94,7 +95,6 @@ class Trading:
 
     name = "trading"
     score = "sharpe_ratio_mean"
-    stored: tuple[Any, ...] = (*ROW, "market", ("next", "market"))
 
     def __init__(
         self,
@@ -122,9 +122,14 @@ class Trading:
         self.in_keys: tuple[str, ...] = (
             ("observation",) if window is None else ("observation", "window")
         )
+        self.stored: tuple[Any, ...] = (*ROW, "market", ("next", "market"))
+        self.actions = base.rules.assets
+        if self.kind == "discrete":
+            self.in_keys = (*self.in_keys, "action_mask")
+            self.stored = (*self.stored, "action_mask", ("next", "action_mask"))
+            self.actions = len(NAMES)
         features = 0 if window is None else window * base.table.shape[-1] * base.rules.assets
         self.inputs = len(base.observation_names) + features
-        self.actions = base.rules.assets
 
     def _windowed(self, env: TradingEnv) -> EnvBase:
         return env if env.window is None else TransformedEnv(env, MarketWindow.of(env))
@@ -139,7 +144,10 @@ class Trading:
 
     @cached_property
     def _validation(self) -> TradingEnv:
-        return whole_split(self.parts.validation, **self.seen, **self.judged)
+        return self._whole(self.parts.validation)
+
+    def _whole(self, market: Market, **changed: Any) -> TradingEnv:
+        return whole_split(market, **self.seen, **(self.judged | changed))
 
     @cached_property
     def _best(self) -> Figures | None:
@@ -147,8 +155,9 @@ class Trading:
         oracles = self._oracles(self.parts.validation, self.parts.knobs)
         if "oracle_full" not in oracles:
             return None
-        account = follow(self._validation, oracles["oracle_full"])
-        return judge(account, self.parts.validation.bars_per_year, self.kind)
+        env = self._whole(self.parts.validation, actions="target")
+        account = follow(env, oracles["oracle_full"])
+        return judge(account, self.parts.validation.bars_per_year, "target")
 
     def evaluate(self, policy: Policy) -> Figures:
         """Deterministic over the whole validation split, and Sharpe of the stochastic policy."""
@@ -166,7 +175,10 @@ class Trading:
         market = getattr(self.parts, split)
         accounts = self._followed(market, self.parts.knobs, policy, progress=split)
         years = market.bars_per_year
-        rows = {name: judge(account, years, self.kind) for name, account in accounts.items()}
+        rows = {
+            name: judge(account, years, "target" if name.startswith("oracle_") else self.kind)
+            for name, account in accounts.items()
+        }
         control = None
         if self.parts.knobs is not None and self.parts.knobs.predictability:
             nothing = replace(self.parts.knobs, predictability=0.0)
@@ -230,8 +242,8 @@ class Trading:
         ).hexdigest()
 
     def _oracles(self, market: Market, knobs: Knobs | None) -> dict[str, Policy]:
-        """The best policies of a synthetic market, by what they know."""
-        if knobs is None or knobs.predictability == 0 or self.kind != "target":
+        """The best policies of a synthetic market, by what they know; they set targets."""
+        if knobs is None or knobs.predictability == 0:
             return {}
         rules = self.base.rules
         band: dict[str, Any] = {
@@ -248,8 +260,8 @@ class Trading:
         oracles: bool = True,
         progress: str,
     ) -> dict[str, Account]:
-        """What became of every policy on this market."""
-        env = whole_split(market, **self.seen, **self.judged)
+        """What became of every policy on this market, at the same costs."""
+        env = self._whole(market)
         seen = self._windowed(env)
         runs: dict[str, Account] = {"agent": follow(seen, policy, progress=progress)}
         runs["agent, exploring"] = follow(
@@ -259,6 +271,8 @@ class Trading:
             "buy_and_hold": ConstantPolicy(env, 1.0),
             "random": RandomPolicy(env),
         }
-        if oracles:
-            others |= self._oracles(market, knobs)
-        return runs | {name: follow(env, each, progress=name) for name, each in others.items()}
+        runs |= {name: follow(env, each, progress=name) for name, each in others.items()}
+        best = self._oracles(market, knobs) if oracles else {}
+        if best:
+            env = self._whole(market, actions="target")
+        return runs | {name: follow(env, each, progress=name) for name, each in best.items()}

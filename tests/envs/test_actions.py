@@ -9,9 +9,10 @@ import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from torchrl.envs import TransformedEnv
 
 from trading_torchrl.data import Market, synthetic_market
-from trading_torchrl.envs import TradingEnv
+from trading_torchrl.envs import MarketWindow, TradingEnv
 from trading_torchrl.envs import actions as read
 
 NAMES = (
@@ -321,6 +322,23 @@ def test_targets_are_hit_at_the_fill_in_the_environment(seed: int, cap: float) -
         at_fill = seen["account", "equity"][:, 0] - units * (close - fill) + 3e-4 * value.abs()
         share = units * fill / at_fill
         assert ((share - action[:, 0].double() * cap).abs() < 1e-9).all()
+
+
+@pytest.mark.parametrize(("actions", "assets"), [("discrete", 1), ("discrete", 3), ("hybrid", 2)])
+@pytest.mark.parametrize("window", [None, 8])
+def test_random_names_are_those_that_the_mask_allows(
+    actions: Any, assets: int, window: int | None
+) -> None:
+    base = TradingEnv(MARKET, 64, actions=actions, assets=assets, window=window, compiled=False)
+    env = base if window is None else TransformedEnv(base, MarketWindow.of(base))
+    torch.manual_seed(0)
+    rows = env.rollout(40)
+    names = rows["action_name" if actions == "hybrid" else "action"]
+    mask = rows["action_mask"].unflatten(-1, (assets, 7))
+    chosen = mask.gather(-1, names.reshape(64, 40, assets, 1))
+    assert chosen.all()
+    assert not mask.all()
+    assert len(names.unique()) == 7
 
 
 MARKET = synthetic_market(symbols=3, bars=700, seed=6, volatility=3.0)

@@ -219,6 +219,59 @@ def test_another_loss_is_one_word(straight, tmp_path, loss):
     assert same(whole, stopped)
 
 
+@pytest.mark.parametrize("loss", ["sac_discrete", "dqn"])
+def test_discrete_agents_on_a_reference_problem(tmp_path, loss):
+    grid = [*REFERENCE, "env.actions=discrete", "env.choices=5", f"loss={loss}"]
+    grid += ["+env.steps=20", "total_frames=960"]
+    whole = trained(tmp_path / "whole", *grid)
+    assert whole["updates"] == 112
+    figures = whole["figures"]
+    assert figures["optimum_share"] < 1
+    assert 0 < figures["coverage"] <= 5 / 7  # five actions in seven bins
+    assert "evenly spaced actions" in (tmp_path / "whole" / "report.html").read_text()
+    assert same(whole, stopped_and_resumed(tmp_path / "halves", grid, 560))
+
+
+@pytest.mark.parametrize("loss", ["sac_discrete", "dqn"])
+@pytest.mark.parametrize("window", ["null", "8"])
+def test_discrete_agents_on_the_market(tmp_path, loss, window):
+    names = [*MARKET, "env.actions=discrete", f"loss={loss}", f"window={window}"]
+    whole = trained(tmp_path / "whole", *names)
+    figures = whole["figures"]
+    assert {"sharpe_share", "growth_share", "oracle_full/growth"} <= figures.keys()
+    assert "growth_share" in whole["evaluations"][0]
+    # The optimum is that of agents that set targets on the same paths.
+    if loss == "dqn" and window == "null":
+        target = trained(tmp_path / "target", *MARKET)["figures"]
+        assert figures["oracle_full/growth"] == target["oracle_full/growth"]
+    within_warmup, later = 40, 360
+    stop_at = within_warmup if loss == "dqn" else later
+    assert same(whole, stopped_and_resumed(tmp_path / "halves", names, stop_at))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (["loss=dqn"], "add env.actions=discrete"),
+        (["loss=sac_discrete", "env.actions=continuous"], "add env.actions=discrete"),
+        (["env.actions=discrete"], "take loss=sac_discrete or loss=dqn"),
+        (["env=pendulum", "loss=dqn"], "or take loss=sac"),
+        (["env=pendulum", "env.actions=discrete"], "numbers for actions and no others"),
+        (["env=merton", "env.actions=discrete", "loss=td3"], "take loss=sac_discrete or loss=dqn"),
+        (["env=merton", "env.actions=discrete", "env.choices=4", "loss=dqn"], "must be odd"),
+        (["env=merton", "env.actions=target"], "continuous or discrete here, got 'target'"),
+    ],
+)
+def test_losses_and_actions_that_do_not_fit_are_refused(tmp_path, overrides, said):
+    names = [each.split("=")[0] for each in overrides]
+    kept = [each for each in MARKET if each.split("=")[0] not in names]
+    if "env" in names:
+        kept = [each for each in kept if "env." not in each]
+    done = run(tmp_path, *kept, *overrides)
+    assert done.returncode != 0
+    assert said in done.stderr, done.stderr[-600:]
+
+
 def test_a_loss_of_your_own_as_the_docs_have_it(tmp_path):
     said = (ROOT / "docs" / "agents.md").read_text().split("**A loss of your own**")[1]
     (code,), (settings,) = (
@@ -377,7 +430,7 @@ def test_bad_settings_are_refused(tmp_path, override, said):
 @pytest.mark.parametrize(
     ("override", "said"),
     [
-        ("env.actions=discrete", "env.actions continuous or target, got 'discrete'"),
+        ("env.actions=hybrid", "env.actions continuous or target or discrete, got 'hybrid'"),
         ("+env.assets=2", "env.assets 1, got 2"),
         ("+env.reward=objectives", "got 'objectives'"),
         ("+env.shorts=true", "shorts"),

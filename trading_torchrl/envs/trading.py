@@ -300,6 +300,16 @@ class TradingEnv(EnvBase):
         seen = self._assemble(shown, emitted)
         return seen if stepping is None else self._stand_still(stepping, seen, tensordict)
 
+    def rand_action(self, tensordict: TensorDictBase | None = None) -> TensorDictBase:
+        """Random actions; of names, those that the mask in ``tensordict`` allows."""
+        found = super().rand_action(tensordict)
+        mask = None if tensordict is None else tensordict.get("action_mask", None)
+        if not self.rules.named or mask is None:
+            return found
+        key = "action" if self.rules.actions == "discrete" else "action_name"
+        drawn = torch.multinomial(mask.reshape(-1, len(named.NAMES)).float(), 1)
+        return found.set(key, drawn.view(found.get(key).shape))
+
     def _flag(self, shown: dict[str, Tensor], asked: dict[str, Tensor]) -> None:
         """Turns how the bar ended into flags; refuses actions that could not be read."""
         ends = shown.pop("ends")

@@ -1,6 +1,12 @@
 """Networks and distributions of the agents."""
 
 from trading_torchrl.modules.averages import follow_slowly, frozen
+from trading_torchrl.modules.discrete import (
+    make_discrete_actor,
+    make_discrete_critics,
+    make_q_actor,
+)
+from trading_torchrl.modules.epsilon_greedy import EpsilonGreedy
 from trading_torchrl.modules.networks import (
     MLP,
     Ensemble,
@@ -17,6 +23,7 @@ __all__ = [
     "MLP",
     "Ensemble",
     "EnsembleMLP",
+    "EpsilonGreedy",
     "Network",
     "NoisyTanh",
     "SquashedNormal",
@@ -25,4 +32,7 @@ __all__ = [
     "make_actor",
     "make_critics",
     "make_deterministic_actor",
+    "make_discrete_actor",
+    "make_discrete_critics",
+    "make_q_actor",
 ]

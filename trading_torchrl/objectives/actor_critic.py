@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from copy import deepcopy
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from tensordict import TensorDictBase, unravel_key
@@ -48,6 +49,11 @@ class ActorCriticLoss(LossModule):
 
     default_keys = _AcceptedKeys
     tensor_keys: _AcceptedKeys
+
+    discrete: ClassVar[bool] = False
+    """Whether it is for actors that choose among a few actions."""
+
+    _written: ClassVar[str] = "state_action_value"
 
     qvalue_network: TensorDictModule
     target_qvalue_network: TensorDictModule
@@ -150,7 +156,7 @@ class ActorCriticLoss(LossModule):
         seen = tensordict.select(*network.in_keys, strict=False)
         if action is not None:
             seen.set(key, action)
-        return network(seen).get(self.tensor_keys.state_action_value)
+        return network(seen).get(getattr(self.tensor_keys, self._written))
 
     def _total(self, values: Tensor, weights: Tensor | None) -> Tensor:
         """The weighted sum ``[*, members]`` of the objectives' values ``[*, members, K]``."""

@@ -97,19 +97,12 @@ class SACLoss(ActorCriticLoss):
         alpha = self._alpha()
         weights = self._weights(tensordict)
         wanted = self._wanted(tensordict, alpha, weights)
-        values = self._values(self.qvalue_network, tensordict)
-        misfit, error = self._misfit(values, wanted)
+        misfit, error = self._misfit(self._taken(tensordict), wanted)
         loss_qvalue = self._reduce_loss(misfit, tensordict)
 
-        action, log_prob = self._act(tensordict)
-        with frozen(self._critics):
-            decided = self._values(self.qvalue_network, tensordict, action)
-        worth = self._worth(decided, weights)
+        log_prob, worth, goal = self._decide(tensordict, weights)
         loss_actor = self._reduce_loss(alpha * log_prob - worth, tensordict)
-
         entropy = -log_prob.detach()
-        goal = self.target_entropy
-        goal = -float(action.shape[-1]) if goal == "auto" else goal
         loss_alpha = self._reduce_loss(self.log_alpha * (entropy - goal), tensordict)
         return TensorDict._new_unsafe(
             {
@@ -134,11 +127,29 @@ class SACLoss(ActorCriticLoss):
     @torch.no_grad()
     def _wanted(self, tensordict: TensorDictBase, alpha: Tensor, weights: Tensor | None) -> Tensor:
         """The critics' target ``[*, K]``."""
-        following = tensordict.get("next")
+        log_prob, believed = self._follow(tensordict.get("next"), weights)
+        return self._one_step(tensordict, believed - (alpha * log_prob).unsqueeze(-1))
+
+    def _follow(self, following: TensorDictBase, weights: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Of the present policy: log density ``[*]``, and values ``[*, K]`` of the slow critics."""
         action, log_prob = self._act(following)
         values = self._values(self.target_qvalue_network, following, action)
-        soft = self._believed(values, weights) - (alpha * log_prob).unsqueeze(-1)
-        return self._one_step(tensordict, soft)
+        return log_prob, self._believed(values, weights)
+
+    def _taken(self, tensordict: TensorDictBase) -> Tensor:
+        """The critics' values ``[*, members, K]`` of what was done."""
+        return self._values(self.qvalue_network, tensordict)
+
+    def _decide(
+        self, tensordict: TensorDictBase, weights: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor | float]:
+        """Of the present policy: log density ``[*]``, worth ``[*]``, entropy it is to have."""
+        action, log_prob = self._act(tensordict)
+        with frozen(self._critics):
+            decided = self._values(self.qvalue_network, tensordict, action)
+        goal = self.target_entropy
+        goal = -float(action.shape[-1]) if goal == "auto" else goal
+        return log_prob, self._worth(decided, weights), goal
 
     def _believed(self, values: Tensor, weights: Tensor | None) -> Tensor:
         """What of the slow critics' values ``[*, members, K]`` the target is made of."""

@@ -1,5 +1,6 @@
 """Problems whose best policy and its value are known: what an agent makes of them is a fact."""
 
+from trading_torchrl.envs.reference.action_grid import ActionGrid, BestOnGrid
 from trading_torchrl.envs.reference.bit_flip import BitFlip
 from trading_torchrl.envs.reference.foresight import Martingale, PlantedLeak
 from trading_torchrl.envs.reference.garleanu_pedersen import GarleanuPedersen, Rule
@@ -11,6 +12,8 @@ from trading_torchrl.envs.reference.share import Share, optimum_share
 from trading_torchrl.envs.reference.worlds import Chain, FourRooms, SparseMaze
 
 __all__ = [
+    "ActionGrid",
+    "BestOnGrid",
     "BitFlip",
     "Chain",
     "FourRooms",

@@ -42,6 +42,7 @@ def optimum_share(
     episodes: int = 64,
     seed: int = 1_000_000,
     progress: bool = False,
+    best: Policy | None = None,
 ) -> Share:
     """A policy's share of the best policy's score, on the same noise.
 
@@ -57,6 +58,8 @@ def optimum_share(
         episodes: at least this many; whole batches of accounts are run.
         seed: of the episodes, apart from those a training run sees.
         progress: show a bar.
+        best: the policy to compare with, which acts where the other one does; None is the best
+            policy of the problem itself.
     """
     env = deepcopy(env)
     base = env.base_env if isinstance(env, TransformedEnv) else env
@@ -70,10 +73,10 @@ def optimum_share(
     with bar, torch.no_grad(), set_exploration_type(ExplorationType.DETERMINISTIC):
         scores = [
             _scores(each, where, base, rounds, seed, bar)
-            for each, where in ((policy, env), (base.best_policy(), base))
+            for each, where in ((policy, env), (best, env) if best else (base.best_policy(), base))
         ]
-    own, best = scores
-    return share_of(own, best)
+    own, optimum = scores
+    return share_of(own, optimum)
 
 
 def share_of(own: Tensor, best: Tensor) -> Share:
