@@ -11,18 +11,26 @@ from trading_torchrl.modules.networks import (
     make_deterministic_actor,
 )
 from trading_torchrl.modules.noisy_tanh import NoisyTanh
+from trading_torchrl.modules.normalised import (
+    BatchRenorm,
+    NormalisedEnsembleMLP,
+    make_normalised_critics,
+)
 from trading_torchrl.modules.squashed_normal import SquashedNormal
 
 __all__ = [
     "MLP",
+    "BatchRenorm",
     "Ensemble",
     "EnsembleMLP",
     "Network",
     "NoisyTanh",
+    "NormalisedEnsembleMLP",
     "SquashedNormal",
     "follow_slowly",
     "frozen",
     "make_actor",
     "make_critics",
     "make_deterministic_actor",
+    "make_normalised_critics",
 ]

@@ -1,9 +1,10 @@
 """Losses, as TorchRL's ``LossModule``."""
 
 from trading_torchrl.objectives.actor_critic import ActorCriticLoss
+from trading_torchrl.objectives.crossq import CrossQLoss
 from trading_torchrl.objectives.redq import REDQLoss
 from trading_torchrl.objectives.sac import SACLoss
 from trading_torchrl.objectives.td3 import TD3Loss
 from trading_torchrl.objectives.tqc import TQCLoss, quantile_loss
 
-__all__ = ["ActorCriticLoss", "REDQLoss", "SACLoss", "TD3Loss", "TQCLoss", "quantile_loss"]
+__all__ = ["ActorCriticLoss", "CrossQLoss", "REDQLoss", "SACLoss", "TD3Loss", "TQCLoss", "quantile_loss"]

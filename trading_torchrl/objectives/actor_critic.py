@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from copy import deepcopy
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from tensordict import TensorDictBase, unravel_key
@@ -49,6 +50,9 @@ class ActorCriticLoss(LossModule):
     default_keys = _AcceptedKeys
     tensor_keys: _AcceptedKeys
 
+    slow_critics: ClassVar[bool] = True
+    """Whether there are slow copies of the critics; a loss without them makes its targets itself."""
+
     qvalue_network: TensorDictModule
     target_qvalue_network: TensorDictModule
 
@@ -67,9 +71,11 @@ class ActorCriticLoss(LossModule):
         if reduction not in ("mean", "sum", "none"):
             raise ValueError(f"reduction must be 'mean', 'sum' or 'none', got {reduction!r}")
         self.actor_network, self.qvalue_network = actor_network, qvalue_network
-        self.target_qvalue_network = deepcopy(qvalue_network).requires_grad_(False)
         self._critics = list(qvalue_network.parameters())
-        self._targets = list(self.target_qvalue_network.parameters())
+        self._targets: list[Tensor] = []
+        if self.slow_critics:
+            self.target_qvalue_network = deepcopy(qvalue_network).requires_grad_(False)
+            self._targets = list(self.target_qvalue_network.parameters())
         self.gamma, self.reduction = gamma, reduction
         if objective_weights is not None:
             weights = torch.as_tensor(objective_weights, dtype=torch.float32)
@@ -101,7 +107,8 @@ class ActorCriticLoss(LossModule):
 
     def update_targets(self, rate: float) -> None:
         """Moves the target critics by ``rate`` of the way to the critics."""
-        follow_slowly(self._targets, self._critics, rate)
+        if self._targets:
+            follow_slowly(self._targets, self._critics, rate)
 
     def _without_masked(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Zeros where a mask leaves positions out: a NaN there would reach all gradients."""

@@ -96,14 +96,13 @@ class SACLoss(ActorCriticLoss):
         tensordict = self._without_masked(tensordict)
         alpha = self._alpha()
         weights = self._weights(tensordict)
-        wanted = self._wanted(tensordict, alpha, weights)
-        values = self._values(self.qvalue_network, tensordict)
+        values, wanted = self._values_and_wanted(tensordict, alpha, weights)
         misfit, error = self._misfit(values, wanted)
         loss_qvalue = self._reduce_loss(misfit, tensordict)
 
         action, log_prob = self._act(tensordict)
         with frozen(self._critics):
-            decided = self._values(self.qvalue_network, tensordict, action)
+            decided = self._decided(tensordict, action)
         worth = self._worth(decided, weights)
         loss_actor = self._reduce_loss(alpha * log_prob - worth, tensordict)
 
@@ -131,14 +130,27 @@ class SACLoss(ActorCriticLoss):
             self.log_alpha.clamp_(min=math.log(self.min_alpha))
         return self.log_alpha.exp()
 
-    @torch.no_grad()
-    def _wanted(self, tensordict: TensorDictBase, alpha: Tensor, weights: Tensor | None) -> Tensor:
-        """The critics' target ``[*, K]``."""
-        following = tensordict.get("next")
-        action, log_prob = self._act(following)
-        values = self._values(self.target_qvalue_network, following, action)
-        soft = self._believed(values, weights) - (alpha * log_prob).unsqueeze(-1)
+    def _values_and_wanted(
+        self, tensordict: TensorDictBase, alpha: Tensor, weights: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """The critics' values ``[*, members, K]`` of what was done, and their target ``[*, K]``."""
+        with torch.no_grad():
+            following = tensordict.get("next")
+            action, log_prob = self._act(following)
+            after = self._values(self.target_qvalue_network, following, action)
+            wanted = self._wanted(tensordict, after, alpha * log_prob, weights)
+        return self._values(self.qvalue_network, tensordict), wanted
+
+    def _wanted(
+        self, tensordict: TensorDictBase, after: Tensor, cost: Tensor, weights: Tensor | None
+    ) -> Tensor:
+        """The target ``[*, K]`` from what follows: its values, and what its density costs ``[*]``."""
+        soft = self._believed(after, weights) - cost.unsqueeze(-1)
         return self._one_step(tensordict, soft)
+
+    def _decided(self, tensordict: TensorDictBase, action: Tensor) -> Tensor:
+        """Values ``[*, members, K]`` that the actor learns from, of its action."""
+        return self._values(self.qvalue_network, tensordict, action)
 
     def _believed(self, values: Tensor, weights: Tensor | None) -> Tensor:
         """What of the slow critics' values ``[*, members, K]`` the target is made of."""
