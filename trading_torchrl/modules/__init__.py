@@ -7,6 +7,7 @@ from trading_torchrl.modules.networks import (
     EnsembleMLP,
     Network,
     make_actor,
+    make_critic,
     make_critics,
     make_deterministic_actor,
 )
@@ -30,6 +31,7 @@ __all__ = [
     "follow_slowly",
     "frozen",
     "make_actor",
+    "make_critic",
     "make_critics",
     "make_deterministic_actor",
     "make_normalised_critics",
