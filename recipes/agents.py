@@ -66,12 +66,12 @@ def stored(task: Task, loss: LossModule) -> tuple[Any, ...]:
 def _arguments(kind: type) -> list[str]:
     """Of a class and of those it hands what it does not know on to."""
     named: dict[str, None] = {}
-    for each in kind.__mro__:
-        given = inspect.signature(each.__init__).parameters.values() if each is not LossModule else []
+    for each in kind.__mro__[: kind.__mro__.index(LossModule)]:
+        given = inspect.signature(each).parameters.values()
         named |= {p.name: None for p in given if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
-        if not any(p.kind == p.VAR_KEYWORD for p in given):
+        if all(p.kind != p.VAR_KEYWORD for p in given):
             break
-    return [name for name in named if name != "self"]
+    return list(named)
 
 
 def begin_from(folder: str | None, actor: TensorDictModule, loss: LossModule) -> None:

@@ -54,7 +54,7 @@ def main(config: DictConfig) -> None:
     begin_from(run.init, actor, loss)
     kept = stored(task, loss)
     parts = [key for key in loss.out_keys if key.startswith("loss_")]
-    averaged = deepcopy(actor).requires_grad_(False)
+    averaged = deepcopy(actor).requires_grad_(False).eval()
     both = list(averaged.parameters()), list(actor.parameters())
     trained = [each for each in loss.parameters() if each.requires_grad]
     optimizer = torch.optim.Adam(trained, lr=run.lr, fused=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import is_dataclass
 from typing import Any
 
@@ -33,11 +33,13 @@ def check(reward: Any, assets: int, columns: Sequence[str], cash: float, cap: fl
     if not callable(reward):
         raise ValueError(f"reward must be a name or a function of a bar, got {reward!r}")
     name = name_of(reward)
-    if not isinstance(reward, Hashable):
+    try:
+        hash(reward)
+    except TypeError as error:
         raise ValueError(
             f"reward {name} cannot be hashed, so that no compiled step could be kept for it: give"
             " it by a function, or by a class with @dataclass(frozen=True)"
-        )
+        ) from error
     bar = example(assets, columns, cash, cap)
     worth = reward(bar)
     if not isinstance(worth, Tensor) or worth.shape != (CASES,):
@@ -51,15 +53,15 @@ def check(reward: Any, assets: int, columns: Sequence[str], cash: float, cap: fl
         case = int(strange.nonzero()[0, 0])
         raise ValueError(
             f"reward {name} is {float(worth[case])} for an account whose equity went from"
-            f" {float(bar.equity_before[case]):g} to {float(bar.equity[case]):g}: divide by and take"
-            " the logarithm of nothing that may be 0 or less, .clamp(min=bar.floor)"
+            f" {float(bar.equity_before[case]):g} to {float(bar.equity[case]):g}: divide by and"
+            " take the logarithm of nothing that may be 0 or less, .clamp(min=bar.floor)"
         )
     if not all(map(torch.equal, _tensors(bar), _tensors(example(assets, columns, cash, cap)))):
         raise ValueError(f"reward {name} changes the bar it is given; make new tensors instead")
     if not torch.equal(worth, reward(bar)):
         raise ValueError(f"reward {name} says something else of the same bar when asked again")
-    turned = reward(_reordered(bar, torch.arange(CASES - 1, -1, -1))).flip(0)
-    if not torch.allclose(worth, turned):
+    some = torch.tensor([4, 1])
+    if not torch.allclose(worth[some], reward(_of(bar, some))):
         raise ValueError(
             f"reward {name} mixes accounts: what one is paid may depend on its own row alone"
         )
@@ -130,6 +132,7 @@ def _tensors(bar: Bar) -> list[Tensor]:
     return [each for each in (*fields.values(), *bar.price.values()) if isinstance(each, Tensor)]
 
 
-def _reordered(bar: Bar, order: Tensor) -> Bar:
-    fields = {k: v[order] for k, v in bar._asdict().items() if isinstance(v, Tensor)}
-    return bar._replace(**fields, price={k: v[order] for k, v in bar.price.items()})
+def _of(bar: Bar, accounts: Tensor) -> Bar:
+    fields: dict[str, Any] = bar._asdict()
+    fields = {k: v[accounts] for k, v in fields.items() if isinstance(v, Tensor)}
+    return bar._replace(**fields | {"price": {k: v[accounts] for k, v in bar.price.items()}})

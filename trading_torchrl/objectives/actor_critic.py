@@ -51,7 +51,7 @@ class ActorCriticLoss(LossModule):
     tensor_keys: _AcceptedKeys
 
     slow_critics: ClassVar[bool] = True
-    """Whether there are slow copies of the critics; a loss without them makes its targets itself."""
+    """Whether there are slow copies of the critics; without them a loss makes its own targets."""
 
     qvalue_network: TensorDictModule
     target_qvalue_network: TensorDictModule

@@ -12,7 +12,8 @@ class FromTorchRL(LossModule):
     """Makes a loss of TorchRL one that the recipes train with; it stands before TorchRL's class.
 
     The discount is given to the constructor instead of to a value estimator, slow copies move by
-    :meth:`update_targets` instead of by an object beside the loss, and the batch stays as it was.
+    :meth:`update_targets` instead of by an object beside the loss, figures are
+    means, and the batch stays as it was.
 
     Args:
         *networks: what TorchRL's class takes.
@@ -40,8 +41,12 @@ class FromTorchRL(LossModule):
         self._slow = SoftUpdate(self, tau=0.005) if slow else None
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """What TorchRL's class returns; what it writes besides goes to a copy."""
-        return super().forward(tensordict.copy())
+        """What TorchRL's class returns, figures as means; what it writes besides goes to a copy."""
+        out = super().forward(tensordict.copy())
+        for key, value in out.items():
+            if not key.startswith("loss_"):
+                out.set(key, value.detach().float().mean())
+        return out
 
     def update_targets(self, rate: float) -> None:
         """Moves what is slow by ``rate`` of the way."""

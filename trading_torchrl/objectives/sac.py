@@ -144,7 +144,7 @@ class SACLoss(ActorCriticLoss):
     def _wanted(
         self, tensordict: TensorDictBase, after: Tensor, cost: Tensor, weights: Tensor | None
     ) -> Tensor:
-        """The target ``[*, K]`` from what follows: its values, and what its density costs ``[*]``."""
+        """The target ``[*, K]`` from the values of what follows, and what its density costs."""
         soft = self._believed(after, weights) - cost.unsqueeze(-1)
         return self._one_step(tensordict, soft)
 
