@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -59,7 +60,35 @@ def make_agent(
         about = dict(given[name])
         build = _named(about.pop("_target_"))
         given[name] = build(task.inputs, task.actions, hidden, task.in_keys, network=body, **about)
-    return given["actor_network"], kind(**given)
+    if not hasattr(kind, "update_targets"):
+        raise SystemExit(
+            f"{kind.__name__} has no update_targets(rate), which moves its slow networks: a loss of"
+            f" TorchRL gets one by class Mine(FromTorchRL, {kind.__name__}): pass (docs/agents.md)"
+        )
+    try:
+        return given["actor_network"], kind(**given)
+    except TypeError as error:
+        raise SystemExit(
+            f"conf/loss gives {', '.join(given)}; {kind.__name__} takes"
+            f" {', '.join(_arguments(kind))}: {error}"
+        ) from error
+
+
+def stored(task: Task, loss: LossModule) -> tuple[Any, ...]:
+    """What a replay buffer keeps of rows: what the task says, and flags that a loss reads."""
+    flags = [("next", name) for name in ("done", "truncated")]
+    return (*task.stored, *(flag for flag in flags if flag in loss.in_keys))
+
+
+def _arguments(kind: type) -> list[str]:
+    """Of a class and of those it hands what it does not know on to."""
+    named: dict[str, None] = {}
+    for each in kind.__mro__[: kind.__mro__.index(LossModule)]:
+        given = inspect.signature(each).parameters.values()
+        named |= {p.name: None for p in given if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
+        if all(p.kind != p.VAR_KEYWORD for p in given):
+            break
+    return list(named)
 
 
 def begin_from(folder: str | None, actor: TensorDictModule, loss: LossModule) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 
 import hydra
 import torch
-from agents import begin_from, make_agent
+from agents import begin_from, make_agent, stored
 from launch import Run, due, finish, highlights, histograms, learned, runtime, set_machine, start
 from omegaconf import DictConfig
 from tasks import make_task
@@ -52,8 +52,9 @@ def main(config: DictConfig) -> None:
     # The agent: an actor, an ensemble of critics, and a slow copy of the actor to evaluate.
     actor, loss = make_agent(settings["loss"], settings["network"], task, run.hidden)
     begin_from(run.init, actor, loss)
+    kept = stored(task, loss)
     parts = [key for key in loss.out_keys if key.startswith("loss_")]
-    averaged = deepcopy(actor).requires_grad_(False)
+    averaged = deepcopy(actor).requires_grad_(False).eval()
     both = list(averaged.parameters()), list(actor.parameters())
     trained = [each for each in loss.parameters() if each.requires_grad]
     optimizer = torch.optim.Adam(trained, lr=run.lr, fused=True)
@@ -136,7 +137,7 @@ def main(config: DictConfig) -> None:
                 bar.update(batch_frames)
                 wrong = broken({"reward": batch["next", "reward"]})
                 watch.see(*task.watched(batch))
-                replay.extend(batch.select(*task.stored).reshape(-1))
+                replay.extend(batch.select(*kept).reshape(-1))
 
                 # Learn.
                 rate = run.learning_rate(frames)

@@ -51,7 +51,7 @@ def test_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     torch.set_num_threads(1)
     try:
         for block in blocks(page):
-            exec(compile(block, str(page), "exec"), namespace)
+            exec(compile(block, str(page), "exec", dont_inherit=True), namespace)
     finally:
         torch.set_num_threads(threads)
 

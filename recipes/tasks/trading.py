@@ -9,6 +9,8 @@ from functools import cached_property, partial
 from hashlib import sha256
 from typing import Any, NamedTuple
 
+import hydra.errors
+import hydra.utils
 from tensordict import TensorDictBase
 from torch import Tensor
 from torchrl.envs import EnvBase, TransformedEnv
@@ -85,6 +87,16 @@ def parts_of(market: Mapping[str, Any]) -> Parts:
     return Parts(cut.train, cut.validation, cut.test, None)
 
 
+def reward_of(given: Any) -> Any:
+    """A reward's name as it is, or one's own, from its class or function and its settings."""
+    if not isinstance(given, Mapping):
+        return given
+    try:
+        return hydra.utils.instantiate(given)
+    except hydra.errors.InstantiationException as error:
+        raise SystemExit(f"env.reward: {error}") from error
+
+
 def share(figures: Figures, best: Figures, name: str) -> float:
     """Of the best policy's figure; NaN where that is not above 0."""
     return figures[name] / best[name] if best[name] > 0 else math.nan
@@ -104,7 +116,10 @@ class Trading:
         window: int | None,
         seed: int,
     ) -> None:
+        env = {**env, "reward": reward_of(env["reward"])} if "reward" in env else env
         for name, allowed in SUITABLE.items():
+            if name == "reward" and callable(env.get(name)):
+                continue
             if name in env and env[name] not in allowed:
                 raise ValueError(
                     f"this recipe trains with env.{name} {' or '.join(map(str, allowed))}, got"

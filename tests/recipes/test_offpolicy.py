@@ -209,7 +209,7 @@ def test_a_signal_saves_and_stops(tmp_path, number):
     assert same(straight, metrics_of(tmp_path))
 
 
-@pytest.mark.parametrize("loss", ["td3", "ddpg", "redq", "tqc"])
+@pytest.mark.parametrize("loss", ["td3", "ddpg", "redq", "tqc", "crossq", "sac_torchrl"])
 def test_another_loss_is_one_word(straight, tmp_path, loss):
     _, sac = straight
     whole = trained(tmp_path / "whole", *REFERENCE, f"loss={loss}")
@@ -272,30 +272,66 @@ def test_losses_and_actions_that_do_not_fit_are_refused(tmp_path, overrides, sai
     assert said in done.stderr, done.stderr[-600:]
 
 
-def test_a_loss_of_your_own_as_the_docs_have_it(tmp_path):
-    said = (ROOT / "docs" / "agents.md").read_text().split("**A loss of your own**")[1]
-    (code,), (settings,) = (
-        re.findall(rf"```{kind}\n(.*?)```", said.split("\n## ")[0], re.DOTALL)
-        for kind in ("python", "yaml")
-    )
-    (tmp_path / "my_losses.py").write_text(code)
-    (tmp_path / "conf" / "loss").mkdir(parents=True)
-    (tmp_path / "conf" / "loss" / "cautious.yaml").write_text(settings)
-    given = ["--config-dir", str(tmp_path / "conf"), f"hydra.run.dir={tmp_path / 'run'}"]
-    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(
-        [*command("offpolicy", None, *given, *REFERENCE), "loss=cautious", "loss.caution=2.0"],
-        capture_output=True, text=True, env=os.environ | {"PYTHONPATH": path},
+OWN = [
+    # what the docs speak of, page, begins with, Python file, yaml file, overrides
+    ("agents.md", "**A loss of your own**", "my_losses", "loss/cautious",
+     [*REFERENCE, "loss.caution=2.0"], "caution: 2.0"),
+    ("agents.md", "**Another loss of TorchRL**", "my_losses", "loss/ddpg_torchrl",
+     REFERENCE, "TorchRLDDPG"),
+    ("agents.md", "**A network of your own**", "my_networks", "network/residual",
+     [*REFERENCE, "network.step=0.25"], "step: 0.25"),
+    ("environment.md", "## A reward of your own", "my_rewards", "reward/steady",
+     [*MARKET, "env.reward.fear=0.5"], "fear: 0.5"),
+]  # fmt: skip
+
+
+def as_the_docs_have_it(folder, page, begins, code, settings):
+    """Writes the first block of Python and of yaml that follow these words."""
+    said = (ROOT / "docs" / page).read_text().split(begins)[1]
+    for kind, path in (("python", f"{code}.py"), ("yaml", f"conf/{settings}.yaml")):
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        found = re.search(rf"```{kind}\n(.*?)```", said, re.DOTALL)
+        (folder / path).write_text(("import torch\n" if kind == "python" else "") + found[1])
+
+
+def run_own(folder, name, settings, *overrides):
+    given = ["--config-dir", str(folder / "conf"), f"hydra.run.dir={folder / name}"]
+    path = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
+    return subprocess.run(
+        [*command("offpolicy", None, *given, *overrides), settings.replace("/", "=")],
+        capture_output=True, text=True, env=os.environ | {"PYTHONPATH": path}, cwd=folder,
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(("page", "begins", "code", "settings", "overrides", "kept"), OWN)
+def test_what_is_your_own_as_the_docs_have_it(
+    tmp_path, page, begins, code, settings, overrides, kept
+):
+    as_the_docs_have_it(tmp_path, page, begins, code, settings)
+    done = run_own(tmp_path, "run", settings, *overrides)
     assert done.returncode == 0, done.stderr
-    assert "caution: 2.0" in (tmp_path / "run" / "config.yaml").read_text()
-    assert "Cautious" in (tmp_path / "run" / "report.html").read_text()
+    assert kept in (tmp_path / "run" / "config.yaml").read_text()
+    assert metrics_of(tmp_path / "run")["updates"] > 0
+    assert (tmp_path / "run" / "report.html").exists()
+
+
+def test_a_broken_reward_of_your_own_is_refused(tmp_path):
+    (tmp_path / "my_rewards.py").write_text("def half(bar):\n    return bar.equity.mean()\n")
+    given = ["+env.reward={_target_: my_rewards.half, _partial_: true}"]
+    refused = run_own(tmp_path, "run", "reward/null", *MARKET, *given)
+    assert refused.returncode == 1
+    assert "must return one number for each" in refused.stderr
 
 
 def test_what_is_no_loss_is_refused(tmp_path):
     for path, said in (
         ("os.system", "must be a LossModule"),
         ("nothing.Loss", "cannot be imported"),
+        ("torchrl.objectives.SACLoss", "SACLoss has no update_targets(rate)"),
+        (
+            "trading_torchrl.objectives.TD3Loss",
+            "TD3Loss takes actor_network, qvalue_network",
+        ),
     ):
         refused = run(tmp_path, *REFERENCE, f"loss._target_={path}")
         assert refused.returncode == 1
@@ -434,10 +470,12 @@ def test_bad_settings_are_refused(tmp_path, override, said):
         ("+env.assets=2", "env.assets 1, got 2"),
         ("+env.reward=objectives", "got 'objectives'"),
         ("+env.shorts=true", "shorts"),
+        ("+env.reward={_target_: nothing.Reward}", "env.reward: Error locating target"),
+        ("loss=crossq, network._target_=torch.nn.Linear", "choose network=mlp"),
     ],
 )
 def test_unsuitable_markets_are_refused(tmp_path, override, said):
-    done = run(tmp_path, *MARKET, override)
+    done = run(tmp_path, *MARKET, *override.split(", "))
     assert done.returncode != 0
     assert said in done.stderr
 

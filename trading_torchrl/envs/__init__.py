@@ -3,12 +3,14 @@
 from trading_torchrl.envs.migration import ContinuousInDiscrete, DiscreteInContinuous
 from trading_torchrl.envs.oracles import OraclePolicy, solve_bands
 from trading_torchrl.envs.settings import LONG_ONLY, LONG_SHORT
+from trading_torchrl.envs.terms import Bar
 from trading_torchrl.envs.trading import TradingEnv
 from trading_torchrl.envs.transforms import MarketWindow
 
 __all__ = [
     "LONG_ONLY",
     "LONG_SHORT",
+    "Bar",
     "ContinuousInDiscrete",
     "DiscreteInContinuous",
     "MarketWindow",

@@ -15,6 +15,7 @@ from torch import Tensor
 from trading_torchrl import risk
 from trading_torchrl.envs import actions as read
 from trading_torchrl.envs import objectives, rewards, terms
+from trading_torchrl.envs.own_reward import OwnReward
 from trading_torchrl.envs.packing import Packs, pack
 
 Fields = dict[str, Tensor]
@@ -30,7 +31,7 @@ class Rules:
     actions: Literal["continuous", "target", "discrete", "hybrid"]
     short: bool
     fill: Literal["next_open", "close"]
-    reward: str
+    reward: str | OwnReward
     risk_aversion: float
     cash: float
     cap: float
@@ -136,7 +137,8 @@ def new_accounts(
     if rules.counts_names:
         fields["last_name"] = torch.full_like(symbol, -1)
         fields["repeats"] = torch.zeros_like(symbol)
-    for name, begin in rewards.STATE.get(rules.reward, {}).items():
+    remembered = rewards.STATE.get(rules.reward, {}) if isinstance(rules.reward, str) else {}
+    for name, begin in remembered.items():
         fields[name] = asset(0).bool() if isinstance(begin, bool) else account(begin)
     if rules.judges:
         fields |= objectives.new_memory(start, symbol)

@@ -154,6 +154,8 @@ def advance(
         new |= remembered
     if rules.reward == "objectives":
         reward = torch.stack([values[key] for key in terms.OBJECTIVES], -1)
+    elif callable(rules.reward):
+        reward = rules.reward(bar)[:, None]
     else:
         worth, remembered = rewards.REWARDS[rules.reward](bar, state, rules.risk_aversion)
         reward = worth[:, None]

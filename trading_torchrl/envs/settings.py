@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from trading_torchrl.data.market import Market
-from trading_torchrl.envs import rewards, terms
+from trading_torchrl.envs import own_reward, rewards, terms
 from trading_torchrl.envs.accounts import Rules
 from trading_torchrl.envs.columns import columns_for, measures_for
 from trading_torchrl.risk import Limits
@@ -44,7 +44,7 @@ def make_rules(
     assets: int,
     max_position: float,
     fill: Any,
-    reward: str,
+    reward: str | own_reward.OwnReward,
     risk_aversion: float,
     emit: Iterable[str],
     window: int | None,
@@ -67,7 +67,9 @@ def make_rules(
     """
     one_of("actions", actions, ACTIONS)
     one_of("fill", fill, FILLS)
-    one_of("reward", reward, REWARDS)
+    own = not isinstance(reward, str)
+    if isinstance(reward, str):
+        one_of("reward", reward, REWARDS)
     at_least("assets", assets, 1)
     at_least("smoothing", smoothing, 1)
     at_least("activity_window", activity_window, 2)
@@ -100,6 +102,10 @@ def make_rules(
             )
     emitted = _emitted(emit, window)
     wanted = (*emitted, "objectives") if reward == "objectives" else emitted
+    columns, measures = columns_for(market, short or leverage > 1), measures_for(wanted)
+    if own:
+        measures = measures_for((*wanted, "volatility"))
+        own_reward.check(reward, assets, (*columns, *measures), cash, max_position)
     return Rules(
         actions=actions,
         short=short,
@@ -117,8 +123,8 @@ def make_rules(
         limits=limits or Limits(),
         emit=emitted,
         activity_window=activity_window,
-        columns=columns_for(market, short or leverage > 1),
-        measures=measures_for(wanted),
+        columns=columns,
+        measures=measures,
         bars=len(market),
         episode_bars=episode_bars or len(market),
         assets=assets,

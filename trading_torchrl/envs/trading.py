@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -16,11 +17,22 @@ from torchrl.envs import EnvBase
 from trading_torchrl.data.features import with_features
 from trading_torchrl.data.market import Market
 from trading_torchrl.data.scaler import Scaler
-from trading_torchrl.envs import accounts, bar, columns, draws, emission, objectives, specs, terms
+from trading_torchrl.envs import (
+    accounts,
+    bar,
+    columns,
+    draws,
+    emission,
+    objectives,
+    own_reward,
+    specs,
+    terms,
+)
 from trading_torchrl.envs import actions as named
 from trading_torchrl.envs.compiling import compiled_advance, compiles
 from trading_torchrl.envs.memory import Memory
 from trading_torchrl.envs.objectives import ACTIVITY_WINDOW
+from trading_torchrl.envs.own_reward import OwnReward
 from trading_torchrl.envs.packing import Packs, pack, unpack
 from trading_torchrl.envs.progress import Progress, check_fit
 from trading_torchrl.envs.settings import at_least, first_starts, hybrid_mode, make_rules
@@ -53,7 +65,8 @@ class TradingEnv(EnvBase):
         max_position: cap on one position at a trade, as a share of equity.
         fill: ``next_open``, or ``close`` of the bar the decision saw.
         reward: ``growth``, ``log_return``, ``differential_sharpe``, ``professional`` or
-            ``objectives``, see :mod:`~trading_torchrl.envs.rewards`.
+            ``objectives``, see :mod:`~trading_torchrl.envs.rewards`; or a pure function from a
+            :class:`~trading_torchrl.envs.Bar` to one number an account ``[N]``.
         risk_aversion: lambda of the growth reward; 1 is log growth.
         emit: names of values to emit besides, see :data:`~trading_torchrl.envs.terms.EMITTED`, or
             ``"all"``. What is not asked for is not computed.
@@ -104,7 +117,7 @@ class TradingEnv(EnvBase):
         assets: int = 1,
         max_position: float = 0.15,
         fill: Literal["next_open", "close"] = "next_open",
-        reward: str = "growth",
+        reward: str | OwnReward = "growth",
         risk_aversion: float = 67.0,
         emit: Sequence[str] | Literal["all"] = ("equity",),
         packed: bool = False,
@@ -186,6 +199,13 @@ class TradingEnv(EnvBase):
         self._days = market.days.to(device)
 
         self.compiled = compiles() if compiled is None else compiled
+        if self.compiled and callable(rules.reward):
+            reads = (*rules.columns, *rules.measures)
+            why = own_reward.traceable(rules.reward, assets, reads)
+            if why:
+                said = f"reward {own_reward.name_of(rules.reward)} cannot be compiled: {why}"
+                warnings.warn(f"{said}; the environment steps uncompiled", stacklevel=2)
+                self.compiled = False
         self._advance = (
             compiled_advance(rules, num_envs, device)
             if self.compiled
@@ -291,6 +311,12 @@ class TradingEnv(EnvBase):
             # Nobody reads the actions of accounts that sit the step out.
             shown["ends"] = torch.where(stepping[:, None], shown["ends"], bar.GOES_ON)
         self._flag(shown, asked)
+        if callable(self.rules.reward):
+            counts = torch.ones_like(self._account, dtype=torch.bool)
+            own_reward.refuse_not_finite(
+                self.rules.reward, shown["reward"], now.accounts["bar"],
+                counts if stepping is None else stepping,
+            )  # fmt: skip
         after = now.held | changed
         if stepping is not None:
             after = accounts.merge(stepping, after, now.held)
@@ -429,7 +455,7 @@ class TradingEnv(EnvBase):
         """What accounts depend on; those saved under other settings would mean something else."""
         market = self.market
         return {
-            **asdict(self.rules),
+            **asdict(replace(self.rules, reward=own_reward.name_of(self.rules.reward))),
             "compiled": self.compiled,
             "accounts": self._account.tolist(),
             "symbols": list(market.symbols),

@@ -13,26 +13,36 @@ from trading_torchrl.modules.networks import (
     EnsembleMLP,
     Network,
     make_actor,
+    make_critic,
     make_critics,
     make_deterministic_actor,
 )
 from trading_torchrl.modules.noisy_tanh import NoisyTanh
+from trading_torchrl.modules.normalised import (
+    BatchRenorm,
+    NormalisedEnsembleMLP,
+    make_normalised_critics,
+)
 from trading_torchrl.modules.squashed_normal import SquashedNormal
 
 __all__ = [
     "MLP",
+    "BatchRenorm",
     "Ensemble",
     "EnsembleMLP",
     "EpsilonGreedy",
     "Network",
     "NoisyTanh",
+    "NormalisedEnsembleMLP",
     "SquashedNormal",
     "follow_slowly",
     "frozen",
     "make_actor",
+    "make_critic",
     "make_critics",
     "make_deterministic_actor",
     "make_discrete_actor",
     "make_discrete_critics",
+    "make_normalised_critics",
     "make_q_actor",
 ]

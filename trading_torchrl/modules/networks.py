@@ -10,6 +10,7 @@ import torch
 from tensordict.nn import TensorDictModule
 from tensordict.utils import NestedKey
 from torch import Tensor, nn
+from torchrl.data import Bounded
 from torchrl.modules import ProbabilisticActor
 
 from trading_torchrl.modules.noisy_tanh import NoisyTanh
@@ -164,6 +165,7 @@ def make_actor(
         TensorDictModule(centre, in_keys=list(in_keys), out_keys=["loc", "scale"]),
         in_keys=["loc", "scale"],
         distribution_class=SquashedNormal,
+        spec=Bounded(-1, 1, (actions,)),
     )
 
 
@@ -199,7 +201,24 @@ def make_deterministic_actor(
         in_keys=["loc"],
         distribution_class=NoisyTanh,
         distribution_kwargs={"noise": noise},
+        spec=Bounded(-1, 1, (actions,)),
     )
+
+
+def make_critic(
+    inputs: int,
+    actions: int,
+    hidden: Sequence[int] = HIDDEN,
+    in_keys: Sequence[NestedKey] = ("observation",),
+    *,
+    network: Network = MLP,
+) -> TensorDictModule:
+    """One critic as TorchRL's losses take it, which copy it themselves.
+
+    Reads ``in_keys`` and ``action``, writes ``state_action_value`` ``[*, 1]``.
+    """
+    critic = network(inputs + actions, hidden, 1)
+    return TensorDictModule(critic, in_keys=[*in_keys, "action"], out_keys=["state_action_value"])
 
 
 def make_critics(

@@ -1,20 +1,26 @@
 """Losses, as TorchRL's ``LossModule``."""
 
 from trading_torchrl.objectives.actor_critic import ActorCriticLoss
+from trading_torchrl.objectives.crossq import CrossQLoss
 from trading_torchrl.objectives.discrete_sac import DiscreteSACLoss
 from trading_torchrl.objectives.dqn import DQNLoss
+from trading_torchrl.objectives.from_torchrl import FromTorchRL
 from trading_torchrl.objectives.redq import REDQLoss
 from trading_torchrl.objectives.sac import SACLoss
+from trading_torchrl.objectives.sac_torchrl import TorchRLSACLoss
 from trading_torchrl.objectives.td3 import TD3Loss
 from trading_torchrl.objectives.tqc import TQCLoss, quantile_loss
 
 __all__ = [
     "ActorCriticLoss",
+    "CrossQLoss",
     "DQNLoss",
     "DiscreteSACLoss",
+    "FromTorchRL",
     "REDQLoss",
     "SACLoss",
     "TD3Loss",
     "TQCLoss",
+    "TorchRLSACLoss",
     "quantile_loss",
 ]

@@ -54,6 +54,8 @@ class ActorCriticLoss(LossModule):
     """Whether it is for actors that choose among a few actions."""
 
     _written: ClassVar[str] = "state_action_value"
+    slow_critics: ClassVar[bool] = True
+    """Whether there are slow copies of the critics; without them a loss makes its own targets."""
 
     qvalue_network: TensorDictModule
     target_qvalue_network: TensorDictModule
@@ -73,9 +75,11 @@ class ActorCriticLoss(LossModule):
         if reduction not in ("mean", "sum", "none"):
             raise ValueError(f"reduction must be 'mean', 'sum' or 'none', got {reduction!r}")
         self.actor_network, self.qvalue_network = actor_network, qvalue_network
-        self.target_qvalue_network = deepcopy(qvalue_network).requires_grad_(False)
         self._critics = list(qvalue_network.parameters())
-        self._targets = list(self.target_qvalue_network.parameters())
+        self._targets: list[Tensor] = []
+        if self.slow_critics:
+            self.target_qvalue_network = deepcopy(qvalue_network).requires_grad_(False)
+            self._targets = list(self.target_qvalue_network.parameters())
         self.gamma, self.reduction = gamma, reduction
         if objective_weights is not None:
             weights = torch.as_tensor(objective_weights, dtype=torch.float32)
@@ -107,7 +111,8 @@ class ActorCriticLoss(LossModule):
 
     def update_targets(self, rate: float) -> None:
         """Moves the target critics by ``rate`` of the way to the critics."""
-        follow_slowly(self._targets, self._critics, rate)
+        if self._targets:
+            follow_slowly(self._targets, self._critics, rate)
 
     def _without_masked(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Zeros where a mask leaves positions out: a NaN there would reach all gradients."""

@@ -96,8 +96,8 @@ class SACLoss(ActorCriticLoss):
         tensordict = self._without_masked(tensordict)
         alpha = self._alpha()
         weights = self._weights(tensordict)
-        wanted = self._wanted(tensordict, alpha, weights)
-        misfit, error = self._misfit(self._taken(tensordict), wanted)
+        values, wanted = self._values_and_wanted(tensordict, alpha, weights)
+        misfit, error = self._misfit(values, wanted)
         loss_qvalue = self._reduce_loss(misfit, tensordict)
 
         log_prob, worth, goal = self._decide(tensordict, weights)
@@ -124,11 +124,14 @@ class SACLoss(ActorCriticLoss):
             self.log_alpha.clamp_(min=math.log(self.min_alpha))
         return self.log_alpha.exp()
 
-    @torch.no_grad()
-    def _wanted(self, tensordict: TensorDictBase, alpha: Tensor, weights: Tensor | None) -> Tensor:
-        """The critics' target ``[*, K]``."""
-        log_prob, believed = self._follow(tensordict.get("next"), weights)
-        return self._one_step(tensordict, believed - (alpha * log_prob).unsqueeze(-1))
+    def _values_and_wanted(
+        self, tensordict: TensorDictBase, alpha: Tensor, weights: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """The critics' values ``[*, members, K]`` of what was done, and their target ``[*, K]``."""
+        with torch.no_grad():
+            log_prob, believed = self._follow(tensordict.get("next"), weights)
+            wanted = self._one_step(tensordict, believed - (alpha * log_prob).unsqueeze(-1))
+        return self._taken(tensordict), wanted
 
     def _follow(self, following: TensorDictBase, weights: Tensor | None) -> tuple[Tensor, Tensor]:
         """Of the present policy: log density ``[*]``, and values ``[*, K]`` of the slow critics."""
@@ -146,10 +149,14 @@ class SACLoss(ActorCriticLoss):
         """Of the present policy: log density ``[*]``, worth ``[*]``, entropy it is to have."""
         action, log_prob = self._act(tensordict)
         with frozen(self._critics):
-            decided = self._values(self.qvalue_network, tensordict, action)
+            decided = self._decided(tensordict, action)
         goal = self.target_entropy
         goal = -float(action.shape[-1]) if goal == "auto" else goal
         return log_prob, self._worth(decided, weights), goal
+
+    def _decided(self, tensordict: TensorDictBase, action: Tensor) -> Tensor:
+        """Values ``[*, members, K]`` that the actor learns from, of its action."""
+        return self._values(self.qvalue_network, tensordict, action)
 
     def _believed(self, values: Tensor, weights: Tensor | None) -> Tensor:
         """What of the slow critics' values ``[*, members, K]`` the target is made of."""
