@@ -132,7 +132,7 @@ def test_it_explores_around_what_it_does():
     actor = make_deterministic_actor(3, 2, [16], noise=0.1)
     seen = torch.randn(20_000, 3)
     dist = actor.get_dist(TensorDict({"observation": seen}, [20_000]))
-    apart = dist.rsample() - dist.mode
+    apart = (dist.rsample() - dist.mode).detach()
     assert float(apart.std()) == pytest.approx(0.1, rel=0.05)
     assert dist.rsample().abs().max() <= 1
 
