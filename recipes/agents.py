@@ -9,6 +9,7 @@ from typing import Any
 
 import hydra.utils
 from tasks import Task
+from tensordict import unravel_key
 from tensordict.nn import TensorDictModule
 from torch import nn
 from torchrl.objectives import LossModule
@@ -43,6 +44,15 @@ def make_agent(
         build = _named(about.pop("_target_"))
         given[name] = build(task.inputs, task.actions, hidden, task.in_keys, network=body, **about)
     return given["actor_network"], kind(**given)
+
+
+def needs_rewards(loss: LossModule, where: str) -> None:
+    """Refuses a loss that learns from stored actions alone: collecting teaches it nothing."""
+    if not any(key[0] == "next" for key in map(unravel_key, loss.in_keys)):
+        raise SystemExit(
+            f"{where}: {type(loss).__name__} learns from stored actions alone, not from rewards; it"
+            " is for python recipes/offline.py data=... loss=bc, without fine_tune_frames"
+        )
 
 
 def begin_from(folder: str | None, actor: TensorDictModule, loss: LossModule) -> None:

@@ -9,6 +9,7 @@ from trading_torchrl.modules.networks import (
     make_actor,
     make_critics,
     make_deterministic_actor,
+    make_value,
 )
 from trading_torchrl.modules.noisy_tanh import NoisyTanh
 from trading_torchrl.modules.squashed_normal import SquashedNormal
@@ -25,4 +26,5 @@ __all__ = [
     "make_actor",
     "make_critics",
     "make_deterministic_actor",
+    "make_value",
 ]

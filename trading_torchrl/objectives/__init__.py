@@ -1,9 +1,23 @@
 """Losses, as TorchRL's ``LossModule``."""
 
 from trading_torchrl.objectives.actor_critic import ActorCriticLoss
+from trading_torchrl.objectives.behaviour_cloning import BCLoss
+from trading_torchrl.objectives.cql import CQLLoss
+from trading_torchrl.objectives.iql import IQLLoss, expectile_loss
 from trading_torchrl.objectives.redq import REDQLoss
 from trading_torchrl.objectives.sac import SACLoss
 from trading_torchrl.objectives.td3 import TD3Loss
 from trading_torchrl.objectives.tqc import TQCLoss, quantile_loss
 
-__all__ = ["ActorCriticLoss", "REDQLoss", "SACLoss", "TD3Loss", "TQCLoss", "quantile_loss"]
+__all__ = [
+    "ActorCriticLoss",
+    "BCLoss",
+    "CQLLoss",
+    "IQLLoss",
+    "REDQLoss",
+    "SACLoss",
+    "TD3Loss",
+    "TQCLoss",
+    "expectile_loss",
+    "quantile_loss",
+]
