@@ -38,7 +38,9 @@ class CQLLoss(SACLoss):
         >>> loss = CQLLoss(actor, critics, weight=1.0, gamma=0.95)
     """
 
-    out_keys = [*SACLoss.out_keys, "gap"]  # noqa: RUF012
+    out_keys = [  # noqa: RUF012
+        "loss_actor", "loss_qvalue", "loss_alpha", "alpha", "entropy", "q", "td_error", "gap"
+    ]  # fmt: skip
 
     def __init__(
         self,

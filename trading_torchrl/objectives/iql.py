@@ -18,8 +18,7 @@ def expectile_loss(error: Tensor, expectile: float) -> Tensor:
 
     The value that makes it least is the expectile of what is wanted; at 0.5 the mean.
     """
-    weight = torch.where(error > 0, expectile, 1 - expectile)
-    return weight * error.square()
+    return torch.where(error > 0, expectile * error, (1 - expectile) * error) * error
 
 
 class IQLLoss(ActorCriticLoss):
