@@ -88,9 +88,7 @@ def main() -> None:
         bar = ("", None) if name == "BC" else ("> 0", mean(more) > 0)
         rows.append(Row(f"{task}: {name} less who collected", said(more, signed=True), *bar))
         rows.append(Row(f"{task}: growth a year of {name}", said(figures(runs, "growth"))))
-    rows.append(
-        Row(f"{task}: growth a year of who collected", said(figures(data[task], "growth")))
-    )
+    rows.append(Row(f"{task}: growth a year of who collected", said(figures(data[task], "growth"))))
     note = (
         f"Seeds {SEEDS[0]} to {SEEDS[-1]}, each with data of its own, 95 % intervals over seeds"
         " (Student's t); who collected is judged deterministic, as it was when it ended."
