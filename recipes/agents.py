@@ -10,6 +10,7 @@ from typing import Any
 
 import hydra.utils
 from tasks import Task
+from tensordict import unravel_key
 from tensordict.nn import TensorDictModule
 from torch import nn
 from torchrl.objectives import LossModule
@@ -74,7 +75,7 @@ def make_agent(
         ) from error
 
 
-def stored(task: Task, loss: LossModule) -> tuple[Any, ...]:
+def keys_to_store(task: Task, loss: LossModule) -> tuple[Any, ...]:
     """What a replay buffer keeps of rows: what the task says, and flags that a loss reads."""
     flags = [("next", name) for name in ("done", "truncated")]
     return (*task.stored, *(flag for flag in flags if flag in loss.in_keys))
@@ -89,6 +90,15 @@ def _arguments(kind: type) -> list[str]:
         if all(p.kind != p.VAR_KEYWORD for p in given):
             break
     return list(named)
+
+
+def needs_rewards(loss: LossModule, where: str) -> None:
+    """Refuses a loss that learns from stored actions alone: collecting teaches it nothing."""
+    if not any(key[0] == "next" for key in map(unravel_key, loss.in_keys)):
+        raise SystemExit(
+            f"{where}: {type(loss).__name__} learns from stored actions alone, not from rewards; it"
+            " is for python recipes/offline.py data=... loss=bc, without fine_tune_frames"
+        )
 
 
 def begin_from(folder: str | None, actor: TensorDictModule, loss: LossModule) -> None:

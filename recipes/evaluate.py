@@ -49,11 +49,12 @@ def main(config: DictConfig) -> None:
     found: list[tuple[Judged, dict[str, Any]]] = []
     for each, folder in tqdm(list(zip(settings, folders, strict=True)), desc="runs"):
         judgement, which = judged(each, folder, config.checkpoint, config.split)
-        if found and which["frames"] != found[0][1]["frames"]:
-            raise SystemExit(
-                f"{folder} has learned from {which['frames']:,} frames and {folders[0]} from"
-                f" {found[0][1]['frames']:,}: finish both, or name a checkpoint that both have"
-            )
+        for clock in ("frames", "updates"):
+            if found and which[clock] != found[0][1][clock]:
+                raise SystemExit(
+                    f"{folder} has learned from {which[clock]:,} {clock} and {folders[0]} from"
+                    f" {found[0][1][clock]:,}: finish both, or name a checkpoint that both have"
+                )
         # Pictures are of the first run: what they need of the others would only take memory.
         found.append((judgement if not found else replace(judgement, pictured={}), which))
     whole = found[0][0] if len(found) == 1 else together([each for each, _ in found])
@@ -115,6 +116,7 @@ def judged(
         "run": folder.name,
         "checkpoint": path.name,
         "frames": saved["count"]["frames"],
+        "updates": saved["count"]["updates"],
         "seed": settings["seed"],
         "parameters_sha256": parameters_sha256(actor),
     }

@@ -6,12 +6,12 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import torch
 from hydra.core.hydra_config import HydraConfig
@@ -33,7 +33,6 @@ from trading_torchrl.monitoring import (
 )
 from trading_torchrl.monitoring.mlflow_writer import MLflowWriter
 
-MAY_CHANGE = ("resume", "total_frames", "stop_at")
 SAVED = "config.yaml"
 SPLITS = ("validation", "test")
 
@@ -47,18 +46,18 @@ def _folder(resume: str | None, parent: str) -> str:
 OmegaConf.register_new_resolver("folder", _folder, use_cache=True, replace=True)
 
 
-@dataclass(frozen=True)
-class Run:
-    """The numbers of a run, checked; what each is stands in ``conf/offpolicy.yaml``."""
+@dataclass(frozen=True, kw_only=True)
+class Learning:
+    """The numbers of a run that learns, checked; what each is stands in its ``conf/*.yaml``."""
+
+    lengths: ClassVar[tuple[str, ...]]
+    """names of what says how long a run is; all else stays as it is where one is gone on with"""
 
     seed: int
-    total_frames: int
     stop_at: int | None
     num_envs: int
     steps_per_batch: int
-    warmup_frames: int
     updates_per_frame: float
-    buffer_size: int
     batch_size: int
     hidden: list[int]
     window: int | None
@@ -80,9 +79,14 @@ class Run:
     threads: int
     matmul_precision: str
 
+    @property
+    def length(self) -> int:
+        """At what the run ends, by its own clock."""
+        raise NotImplementedError
+
     def __post_init__(self) -> None:
         for name in (
-            "total_frames", "num_envs", "steps_per_batch", "buffer_size", "batch_size",
+            *self.lengths[:1], "num_envs", "steps_per_batch", "batch_size",
             "evaluate_every", "checkpoint_every", "log_every", "keep", "threads",
         ):  # fmt: skip
             value = getattr(self, name)
@@ -90,7 +94,7 @@ class Run:
                 raise SystemExit(f"{name} must be a whole number of at least 1, got {value!r}")
         if not self.lr_end >= 0:
             raise SystemExit(f"lr_end must be at least 0, got {self.lr_end}")
-        for name in ("warmup_frames", "updates_per_frame", "watch_from"):
+        for name in ("updates_per_frame", "watch_from"):
             if not getattr(self, name) >= 0:
                 raise SystemExit(f"{name} must be at least 0, got {getattr(self, name)}")
         for name in ("lr", "max_grad_norm", "reward_scale"):
@@ -99,9 +103,9 @@ class Run:
         for name in ("tau", "actor_average"):
             if not 0 < getattr(self, name) <= 1:
                 raise SystemExit(f"{name} must be above 0 and at most 1, got {getattr(self, name)}")
-        if self.stop_at is not None and not 0 < self.stop_at <= self.total_frames:
+        if self.stop_at is not None and not 0 < self.stop_at <= self.length:
             raise SystemExit(
-                f"stop_at must lie between 1 and total_frames={self.total_frames}, got"
+                f"stop_at must lie between 1 and {self.lengths[0]}={self.length}, got"
                 f" {self.stop_at}"
             )
         if self.matmul_precision not in ("highest", "high", "medium"):
@@ -110,13 +114,13 @@ class Run:
             )
 
     @classmethod
-    def of(cls, settings: Mapping[str, Any]) -> Run:
+    def of(cls, settings: Mapping[str, Any]) -> Self:
         """From a recipe's settings."""
         return cls(**{field.name: settings[field.name] for field in fields(cls)})
 
-    def learning_rate(self, frames: int) -> float:
-        """From ``lr`` to ``lr_end`` in a straight line, until ``total_frames``."""
-        return self.lr + (self.lr_end - self.lr) * min(frames / self.total_frames, 1.0)
+    def learning_rate(self, at: int) -> float:
+        """From ``lr`` to ``lr_end`` in a straight line, until the end."""
+        return self.lr + (self.lr_end - self.lr) * min(at / self.length, 1.0)
 
     def writer(self, folder: Path, purge_step: int | None) -> SummaryWriter:
         """Of TensorBoard, and of MLflow if asked for."""
@@ -141,6 +145,31 @@ class Run:
                 " can stop or roll_back"
             )
         return alerts
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run(Learning):
+    """A run that collects what it learns from; its clock is frames."""
+
+    lengths = ("total_frames",)
+
+    total_frames: int
+    warmup_frames: int
+    buffer_size: int
+
+    @property
+    def length(self) -> int:
+        """Frames."""
+        return self.total_frames
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.warmup_frames >= 0:
+            raise SystemExit(f"warmup_frames must be at least 0, got {self.warmup_frames}")
+        if not isinstance(self.buffer_size, int) or self.buffer_size < 1:
+            raise SystemExit(
+                f"buffer_size must be a whole number of at least 1, got {self.buffer_size!r}"
+            )
 
 
 def due(frames: int, every: int, batch: int) -> bool:
@@ -184,12 +213,14 @@ def highlights(figures: Mapping[str, float], score: str) -> dict[str, str]:
     return {name: f"{figures[key]:.3g}" for name, key in named.items() if key in figures}
 
 
-def start(config: DictConfig) -> tuple[dict[str, Any], Path, bool]:
+def start(
+    config: DictConfig, lengths: Sequence[str] = Run.lengths
+) -> tuple[dict[str, Any], Path, bool]:
     """Settings, the run's folder, and whether it is gone on with.
 
-    A run that is gone on with keeps its settings, all but those in ``MAY_CHANGE``.
+    A run that is gone on with keeps its settings, all but ``stop_at`` and its ``lengths``.
     """
-    settings = _plain(config)
+    settings, may_change = _plain(config), (*lengths, "stop_at")
     if settings["market"]["report_split"] not in SPLITS:
         raise SystemExit(
             f"market.report_split is {' or '.join(SPLITS)}, got"
@@ -205,32 +236,36 @@ def start(config: DictConfig) -> tuple[dict[str, Any], Path, bool]:
         OmegaConf.save(config, folder / SAVED, resolve=True)
         return settings, folder, False
     changed = [each.lstrip("+~").split("=")[0] for each in HydraConfig.get().overrides.task]
-    refused = [name for name in changed if name not in MAY_CHANGE]
+    refused = [name for name in changed if name not in ("resume", *may_change)]
     if refused:
         raise SystemExit(
             f"{refused[0]} cannot change in a run that is gone on with; only"
-            f" {', '.join(MAY_CHANGE[1:])} can. Start a new run for other settings"
+            f" {', '.join(may_change)} can. Start a new run for other settings"
         )
     saved = load_settings(folder)
     saved |= {"resume": settings["resume"], "stop_at": settings["stop_at"]}
-    if "total_frames" in changed:
-        saved["total_frames"] = settings["total_frames"]
-        longer = OmegaConf.load(folder / SAVED)
-        assert isinstance(longer, DictConfig)
-        longer["total_frames"] = settings["total_frames"]
-        OmegaConf.save(longer, folder / f"{SAVED}.new")
+    longer = {name: settings[name] for name in lengths if name in changed}
+    if longer:
+        saved |= longer
+        kept = OmegaConf.merge(OmegaConf.load(folder / SAVED), longer)
+        OmegaConf.save(kept, folder / f"{SAVED}.new")
         os.replace(folder / f"{SAVED}.new", folder / SAVED)
     return saved, folder, True
 
 
 def load_settings(folder: Path) -> dict[str, Any]:
     """Settings that an earlier run left in its folder."""
+    return _plain(load_config(folder))
+
+
+def load_config(folder: Path) -> DictConfig:
+    """The same as they stand there."""
     path = folder / SAVED
     if not path.exists():
         raise SystemExit(f"{folder} is not a run's folder: it has no {SAVED}")
     loaded = OmegaConf.load(path)
     assert isinstance(loaded, DictConfig)
-    return _plain(loaded)
+    return loaded
 
 
 def _plain(config: DictConfig) -> dict[str, Any]:

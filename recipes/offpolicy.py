@@ -17,9 +17,11 @@ from typing import Any
 
 import hydra
 import torch
-from agents import begin_from, make_agent, stored
-from launch import Run, due, finish, highlights, histograms, learned, runtime, set_machine, start
+from agents import begin_from, keys_to_store, make_agent, needs_rewards
+from launch import Run, due, finish, histograms, learned, runtime, set_machine, start
+from loop import evaluate, reason, restore, state_of, tell
 from omegaconf import DictConfig
+from stored import keep_replay
 from tasks import make_task
 from torch.nn.utils import clip_grad_norm_, get_total_norm
 from torchrl.collectors import Collector
@@ -29,14 +31,7 @@ from tqdm import tqdm
 from trading_torchrl.checkpoint import Checkpoints
 from trading_torchrl.modules import follow_slowly
 from trading_torchrl.monitoring import ActionWatch, broken
-from trading_torchrl.resume import (
-    StopRequest,
-    collector_state,
-    parameters_sha256,
-    replay_state,
-    restore_collector,
-    restore_replay,
-)
+from trading_torchrl.resume import StopRequest, parameters_sha256
 
 
 @hydra.main(version_base="1.3", config_path="conf", config_name="offpolicy")
@@ -51,9 +46,10 @@ def main(config: DictConfig) -> None:
 
     # The agent: an actor, an ensemble of critics, and a slow copy of the actor to evaluate.
     actor, loss = make_agent(settings["loss"], settings["network"], task, run.hidden)
+    needs_rewards(loss, "recipes/offpolicy.py")
     begin_from(run.init, actor, loss)
-    kept = stored(task, loss)
-    parts = [key for key in loss.out_keys if key.startswith("loss_")]
+    kept = keys_to_store(task, loss)
+    summed = [key for key in loss.out_keys if key.startswith("loss_")]
     averaged = deepcopy(actor).requires_grad_(False).eval()
     both = list(averaged.parameters()), list(actor.parameters())
     trained = [each for each in loss.parameters() if each.requires_grad]
@@ -90,38 +86,13 @@ def main(config: DictConfig) -> None:
     norms: list[torch.Tensor] = []
     shown: dict[str, str] = {}
 
-    def state() -> dict[str, Any]:
-        return {
-            "task": task.state_dict(),
-            "loss": loss.state_dict(),
-            "averaged": averaged.state_dict(),
-            "optimizer": optimizer.state_dict(),
-            "collector": collector_state(collector),
-            "replay": replay_state(replay),
-            "watch": watch.state_dict(),
-            "alerts": alerts.state_dict(),
-            "random": torch.get_rng_state(),
-            "count": dict(count),
-            "evaluations": list(evaluations),
-        }
-
-    def restore(saved: dict[str, Any]) -> None:
-        held = {"task": task, "loss": loss, "averaged": averaged, "optimizer": optimizer}
-        for name, part in held.items():
-            part.load_state_dict(saved[name])
-        restore_collector(collector, saved["collector"])
-        restore_replay(replay, saved["replay"])
-        watch.load_state_dict(saved["watch"])
-        alerts.load_state_dict(saved["alerts"])
-        torch.set_rng_state(saved["random"])
-        count.update(saved["count"])
-        evaluations[:] = saved["evaluations"]
-        norms.clear()
-
+    parts = {"task": task, "loss": loss, "averaged": averaged, "optimizer": optimizer}
+    parts |= {"watch": watch, "alerts": alerts}
+    held = parts, collector, replay, count, evaluations
     if saved:
-        restore(saved)
+        restore(saved, *held)
     else:
-        checkpoints.save(0, state())
+        checkpoints.save(0, state_of(*held))
     trains, first = time.perf_counter(), dict(count)
     last = run.stop_at or run.total_frames
     stopped = ""
@@ -150,7 +121,7 @@ def main(config: DictConfig) -> None:
                     sample["next", "reward"] = run.reward_scale * sample["next", "reward"]
                     losses = loss(sample)
                     optimizer.zero_grad()
-                    sum(losses[part] for part in parts).backward()
+                    sum(losses[each] for each in summed).backward()
                     norm = clip_grad_norm_(trained, run.max_grad_norm)
                     wrong = broken({**losses, "gradient norm": norm})
                     if wrong:
@@ -176,32 +147,25 @@ def main(config: DictConfig) -> None:
                 # Evaluate.
                 judged: dict[str, float] = {}
                 if not wrong and due(frames, run.evaluate_every, batch_frames):
-                    with torch.random.fork_rng(devices=[]):
-                        torch.manual_seed(run.seed)
-                        judged = task.evaluate(averaged)
+                    judged = evaluate(task, averaged, run.seed)
                     evaluations.append({"frames": float(frames), **judged})
                     figures |= {f"eval/{name}": value for name, value in judged.items()}
 
-                for name, value in figures.items():
-                    writer.add_scalar(name, value, frames)
-                if figures:
-                    shown |= highlights(figures, task.score)
-                    bar.set_postfix(shown)
+                tell(figures, frames, writer, bar, shown, task.score)
                 told = wrong or frames >= run.watch_from  # an untrained policy may look collapsed
                 verdict = alerts.check(figures if told else {}, frames)
                 if verdict.then == "stop":
                     stopped = next(a.message for a in verdict.alerts if a.then == "stop")
                 if wrong or verdict.then == "roll_back":
                     good, saved = checkpoints.newest()
-                    why = (
-                        f"{' and '.join(wrong)} not finite" if wrong else verdict.alerts[0].message
-                    )
                     where = f"update {count['updates']}, {frames:,} frames"
+                    why = reason(wrong, verdict)
                     tqdm.write(f"{why} at {where}; the last good checkpoint is {good}")
                     if not stopped:
-                        restore(saved)
+                        restore(saved, *held)
+                        norms.clear()
                         torch.manual_seed(run.seed + frames)  # other draws, or it happens again
-                        checkpoints.save(count["frames"], state())
+                        checkpoints.save(count["frames"], state_of(*held))
                         bar.n = count["frames"]
                     continue
 
@@ -211,7 +175,7 @@ def main(config: DictConfig) -> None:
                 count["best"] = judged[task.score] if better else count["best"]
                 late = stopped or frames >= last
                 if better or late or due(frames, run.checkpoint_every, batch_frames):
-                    checkpoints.save(frames, state(), best=better)
+                    checkpoints.save(frames, state_of(*held), best=better)
     finally:
         bar.close()
         collector.shutdown()
@@ -241,6 +205,8 @@ def main(config: DictConfig) -> None:
         "parameters_sha256": parameters_sha256(loss, averaged),
         "runtime": runtime(began, trained_for, first, count) | {"product_rounding": rounding},
     }
+    if settings["replay"]["save"]:
+        keep_replay(folder, replay, count["frames"], settings, task)
     finish(folder, metrics, writer)
 
 

@@ -81,6 +81,24 @@ def load(path: Path) -> dict[str, Any]:
     raise CheckpointError(f"{path} cannot be loaded: {fault}; use one that this package wrote")
 
 
+def checksum(path: Path) -> str:
+    """The SHA-256 that a file carries, in hex: what tells two of them apart without reading them.
+
+    Raises:
+        CheckpointError: the file is missing, or does not begin as one.
+    """
+    try:
+        with open(path, "rb") as file:
+            header = file.read(_HEADER.size)
+    except OSError as error:
+        raise CheckpointError(
+            f"{path} cannot be read ({error.strerror}); load one that is there"
+        ) from error
+    if len(header) < _HEADER.size or not header.startswith(MAGIC):
+        raise CheckpointError(f"{path} does not begin like a checkpoint; delete it")
+    return _HEADER.unpack(header)[2].hex()
+
+
 class Checkpoints:
     """Checkpoints of one run in a folder: the newest ones, and the best.
 

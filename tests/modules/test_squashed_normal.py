@@ -178,3 +178,27 @@ def test_torchrl_actor_does_not_explore(kind):
     with set_exploration_type(getattr(ExplorationType, kind)):
         found = actor()(seen.clone())
     assert torch.equal(found["action"], seen["observation"][:, :2].tanh())
+
+
+def test_likelihoods_of_all_actions_there_are_sum_to_one():
+    """The density between the edges, and what lies beyond each of them."""
+    loc, scale = torch.tensor([[0.8]]).double(), torch.tensor([[1.7]]).double()
+    dist = SquashedNormal(loc, scale)
+    value = torch.linspace(-0.999, 0.999, 400_001, dtype=torch.float64)[1:-1, None, None]
+    inside = torch.trapezoid(dist.log_likelihood(value).exp().squeeze(), value.squeeze())
+    edges = dist.log_likelihood(torch.tensor([[[-1.0]], [[1.0]]]).double()).exp().sum()
+    assert float(inside + edges) == pytest.approx(1, abs=1e-3)
+    torch.testing.assert_close(dist.log_likelihood(value), dist.log_prob(value))
+
+
+def test_likelihood_at_the_edge_is_of_all_that_lies_beyond():
+    loc, scale = drawn(200, 2)
+    at = Normal(loc, scale)
+    rim = torch.full_like(loc, math.atanh(1 - 1e-3))
+    wanted = at.cdf(-rim)[:, 0].log() + (1 - at.cdf(rim))[:, 1].clamp(min=1e-300).log()
+    edge = torch.tensor([-1.0, 1.0]).double().expand(200, 2)
+    found = SquashedNormal(loc, scale).log_likelihood(edge)
+    near = wanted > -25  # further out the reference is rounded away
+    assert near.sum() > 20
+    torch.testing.assert_close(found[near], wanted[near], rtol=1e-4, atol=1e-4)
+    assert found.isfinite().all()

@@ -150,10 +150,13 @@ def training_picture(training: Sequence[Mapping[str, float]]) -> Figure:
     """A panel for every figure that was logged, over frames; NaN and what is missing leave gaps.
 
     Args:
-        training: rows with ``frames`` and any other figures, some of which a row may lack.
+        training: rows with ``frames`` and any other figures, some of which a row may lack; where
+            all have ``updates``, over these.
     """
-    names = list(dict.fromkeys(name for row in training for name in row if name != "frames"))
-    if not names or not all("frames" in row for row in training):
+    clocks = ("frames", "updates")
+    names = list(dict.fromkeys(name for row in training for name in row if name not in clocks))
+    clock = "updates" if all("updates" in row for row in training) else "frames"
+    if not names or not all(clock in row for row in training):
         raise ValueError(
             "training rows need 'frames' and at least one figure more, got rows with"
             f" {sorted({name for row in training for name in row})}"
@@ -168,14 +171,14 @@ def training_picture(training: Sequence[Mapping[str, float]]) -> Figure:
         logged = [row for row in training if name in row]
         _plain(panel)
         panel.plot(
-            [row["frames"] for row in logged],
+            [row[clock] for row in logged],
             [row[name] for row in logged],
             color=COLOURS[0] if name.startswith("eval") else COLOURS[1],
             lw=1.3,
             marker="." if len(logged) < 40 else None,
         )
         panel.set_title(name, fontsize=9, loc="left")
-        panel.set_xlabel("frames", fontsize=8)
+        panel.set_xlabel(clock, fontsize=8)
         panel.tick_params(labelsize=8)
         panel.xaxis.set_major_locator(MaxNLocator(4))
         panel.xaxis.set_major_formatter(EngFormatter(sep=""))

@@ -16,6 +16,7 @@ from trading_torchrl.modules.networks import (
     make_critic,
     make_critics,
     make_deterministic_actor,
+    make_value,
 )
 from trading_torchrl.modules.noisy_tanh import NoisyTanh
 from trading_torchrl.modules.normalised import (
@@ -45,4 +46,5 @@ __all__ = [
     "make_discrete_critics",
     "make_normalised_critics",
     "make_q_actor",
+    "make_value",
 ]

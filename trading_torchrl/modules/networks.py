@@ -242,3 +242,19 @@ def make_critics(
     else:
         critics = Ensemble([network(*size) for _ in range(members)])
     return TensorDictModule(critics, in_keys=[*in_keys, "action"], out_keys=["state_action_value"])
+
+
+def make_value(
+    inputs: int,
+    actions: int,
+    hidden: Sequence[int] = HIDDEN,
+    in_keys: Sequence[NestedKey] = ("observation",),
+    *,
+    network: Network = MLP,
+) -> TensorDictModule:
+    """What a state is worth, whatever is done in it: reads ``in_keys``, writes ``state_value``.
+
+    It takes no actions; their number stands there as in the other builders. ``[*, 1]``.
+    """
+    value = network(inputs, hidden, 1)
+    return TensorDictModule(value, in_keys=list(in_keys), out_keys=["state_value"])

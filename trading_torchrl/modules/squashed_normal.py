@@ -12,6 +12,7 @@ from torch.nn.functional import softplus
 
 LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
 EDGE = 1e-6
+RIM = 1e-3
 
 
 def log_density(noise: Tensor, raw: Tensor, scale: Tensor) -> Tensor:
@@ -75,6 +76,19 @@ class SquashedNormal(Distribution):
         """Log density ``[*]``; values at the very edge count as just inside."""
         raw = value.clamp(EDGE - 1, 1 - EDGE).atanh()
         return log_density((raw - self.loc) / self.scale, raw, self.scale)
+
+    def log_likelihood(self, value: Tensor) -> Tensor:
+        """Log likelihood ``[*]`` of an action that somebody took: it may be at the very edge.
+
+        There the density has no end, and ``atanh`` would make the action an outlier that outweighs
+        all others. An action within a thousandth of -1 or 1 counts as one at the edge, and its
+        likelihood is the probability of all that lies as far out. Elsewhere it is the density.
+        """
+        raw = value.clamp(RIM - 1, 1 - RIM).atanh()
+        noise = (raw - self.loc) / self.scale
+        inside = log_density(noise[..., None], raw[..., None], self.scale[..., None])
+        beyond = torch.special.log_ndtr(torch.where(value < 0, noise, -noise))
+        return torch.where(value.abs() < 1 - RIM, inside, beyond).sum(-1)
 
     def _noise(self, sample_shape: Any) -> Tensor:
         shape = torch.Size(sample_shape) + self.loc.shape

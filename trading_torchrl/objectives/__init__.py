@@ -1,10 +1,13 @@
 """Losses, as TorchRL's ``LossModule``."""
 
 from trading_torchrl.objectives.actor_critic import ActorCriticLoss
+from trading_torchrl.objectives.behaviour_cloning import BCLoss
+from trading_torchrl.objectives.cql import CQLLoss
 from trading_torchrl.objectives.crossq import CrossQLoss
 from trading_torchrl.objectives.discrete_sac import DiscreteSACLoss
 from trading_torchrl.objectives.dqn import DQNLoss
 from trading_torchrl.objectives.from_torchrl import FromTorchRL
+from trading_torchrl.objectives.iql import IQLLoss, expectile_loss
 from trading_torchrl.objectives.redq import REDQLoss
 from trading_torchrl.objectives.sac import SACLoss
 from trading_torchrl.objectives.sac_torchrl import TorchRLSACLoss
@@ -13,14 +16,18 @@ from trading_torchrl.objectives.tqc import TQCLoss, quantile_loss
 
 __all__ = [
     "ActorCriticLoss",
+    "BCLoss",
+    "CQLLoss",
     "CrossQLoss",
     "DQNLoss",
     "DiscreteSACLoss",
     "FromTorchRL",
+    "IQLLoss",
     "REDQLoss",
     "SACLoss",
     "TD3Loss",
     "TQCLoss",
     "TorchRLSACLoss",
+    "expectile_loss",
     "quantile_loss",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import ClassVar
@@ -14,6 +15,24 @@ from torch import Tensor
 from torchrl.objectives import LossModule
 
 from trading_torchrl.modules.averages import follow_slowly
+
+
+def without_masked(
+    loss: LossModule, tensordict: TensorDictBase, keys: Iterable[NestedKey]
+) -> TensorDictBase:
+    """Zeros under ``keys`` where the loss's mask leaves positions out: a NaN would reach all."""
+    found = [tensordict.get(key, None) for key in loss._loss_mask_keys()]
+    masks = [mask for mask in found if mask is not None]
+    if not masks:
+        return tensordict
+    tensordict = tensordict.copy()
+    for key in keys:
+        value = tensordict.get(key, None)
+        for mask in masks if value is not None else ():
+            value = value.masked_fill(~loss._expand_loss_mask(mask, value), 0)
+        if value is not None:
+            tensordict.set(key, value)
+    return tensordict
 
 
 class ActorCriticLoss(LossModule):
@@ -116,18 +135,7 @@ class ActorCriticLoss(LossModule):
 
     def _without_masked(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Zeros where a mask leaves positions out: a NaN there would reach all gradients."""
-        found = [tensordict.get(key, None) for key in self._loss_mask_keys()]
-        masks = [mask for mask in found if mask is not None]
-        if not masks:
-            return tensordict
-        tensordict = tensordict.copy()
-        for key in (*self.in_keys, self.tensor_keys.objective_weights):
-            value = tensordict.get(key, None)
-            for mask in masks if value is not None else ():
-                value = value.masked_fill(~self._expand_loss_mask(mask, value), 0)
-            if value is not None:
-                tensordict.set(key, value)
-        return tensordict
+        return without_masked(self, tensordict, (*self.in_keys, self.tensor_keys.objective_weights))
 
     def _weights(self, tensordict: TensorDictBase) -> Tensor | None:
         """Of the objectives: ``[*, K]``, ``[K]``, or None for one."""

@@ -1,0 +1,86 @@
+"""What the loops of the recipes have in common: their state, and what they tell."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from launch import highlights
+from tasks import Task
+from tasks.task import Figures, Policy
+from torch.utils.tensorboard import SummaryWriter
+from torchrl.collectors import Collector
+from torchrl.data import ReplayBuffer
+from tqdm import tqdm
+
+from trading_torchrl.monitoring import Verdict
+from trading_torchrl.resume import (
+    collector_state,
+    replay_state,
+    restore_collector,
+    restore_replay,
+)
+
+Parts = Mapping[str, Any]
+"""What has a ``state_dict``, by name."""
+
+
+def state_of(
+    parts: Parts,
+    collector: Collector,
+    replay: ReplayBuffer | None,
+    count: Mapping[str, Any],
+    evaluations: list[dict[str, float]],
+) -> dict[str, Any]:
+    """All that a run needs to go on bit for bit; without rows where these stand elsewhere."""
+    return {
+        **{name: part.state_dict() for name, part in parts.items()},
+        "collector": collector_state(collector),
+        "replay": None if replay is None else replay_state(replay),
+        "random": torch.get_rng_state(),
+        "count": dict(count),
+        "evaluations": list(evaluations),
+    }
+
+
+def restore(
+    saved: Mapping[str, Any],
+    parts: Parts,
+    collector: Collector,
+    replay: ReplayBuffer,
+    count: dict[str, Any],
+    evaluations: list[dict[str, float]],
+) -> None:
+    """Goes on where :func:`state_of` left off."""
+    for name, part in parts.items():
+        part.load_state_dict(saved[name])
+    restore_collector(collector, saved["collector"])
+    if saved["replay"] is not None:
+        restore_replay(replay, saved["replay"])
+    torch.set_rng_state(saved["random"])
+    count.update(saved["count"])
+    evaluations[:] = saved["evaluations"]
+
+
+def evaluate(task: Task, policy: Policy, seed: int) -> Figures:
+    """Figures of a policy, by draws of their own: training draws what it would have drawn."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return task.evaluate(policy)
+
+
+def tell(
+    figures: Figures, at: int, writer: SummaryWriter, bar: tqdm, shown: dict[str, str], score: str
+) -> None:
+    """Writes figures down, and the most telling ones beside the progress bar."""
+    for name, value in figures.items():
+        writer.add_scalar(name, value, at)
+    if figures:
+        shown |= highlights(figures, score)
+        bar.set_postfix(shown)
+
+
+def reason(wrong: list[str], verdict: Verdict) -> str:
+    """Why a run goes back."""
+    return f"{' and '.join(wrong)} not finite" if wrong else verdict.alerts[0].message

@@ -1,0 +1,238 @@
+"""Offline training: learn from rows that another run stored, then perhaps go on online.
+
+    python recipes/offpolicy.py replay.save=true             # leaves the data
+    python recipes/offline.py data=outputs/offpolicy/...     # loss=iql, cql, bc
+    python recipes/offline.py data=... fine_tune_frames=100_000
+    python recipes/offline.py resume=outputs/offline/...     # exactly where it stopped; see --help
+
+The clock is updates. Ctrl-C saves and stops. The run's folder holds what one of
+`recipes/offpolicy.py` does, so `recipes/evaluate.py` judges it, and `init=` begins with it.
+"""
+
+import time
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import hydra
+import torch
+from agents import begin_from, keys_to_store, make_agent, needs_rewards
+from launch import due, finish, histograms, learned, runtime, set_machine, start
+from loop import evaluate, reason, restore, state_of, tell
+from omegaconf import DictConfig
+from stored import OfflineRun, read_replay, with_data
+from tasks import make_task
+from torch.nn.utils import clip_grad_norm_, get_total_norm
+from torchrl.collectors import Collector
+from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
+from tqdm import tqdm
+
+from trading_torchrl.checkpoint import Checkpoints
+from trading_torchrl.modules import follow_slowly
+from trading_torchrl.monitoring import ActionWatch, broken
+from trading_torchrl.replay import fill
+from trading_torchrl.resume import StopRequest, parameters_sha256
+
+
+@hydra.main(version_base="1.3", config_path="conf", config_name="offline")
+def main(config: DictConfig) -> None:
+    """Trains, and reports."""
+    # Settings, and what is trained on.
+    began = time.perf_counter()
+    settings, folder, resumed = start(with_data(config), OfflineRun.lengths)
+    run = OfflineRun.of(settings)
+    rounding = set_machine(run.threads, run.matmul_precision, run.seed)
+    task = make_task(settings["market"], settings["env"], run.num_envs, run.window, run.seed)
+    source = Path(settings["data"])
+    stored = read_replay(source, settings, task)
+
+    # The agent: an actor, what judges it, and a slow copy of the actor to evaluate.
+    actor, loss = make_agent(settings["loss"], settings["network"], task, run.hidden)
+    if run.fine_tune_frames:
+        needs_rewards(loss, f"fine_tune_frames={run.fine_tune_frames}")
+    begin_from(run.init, actor, loss)
+    kept = keys_to_store(task, loss)
+    summed = [key for key in loss.out_keys if key.startswith("loss_")]
+    averaged = deepcopy(actor).requires_grad_(False).eval()
+    both = list(averaged.parameters()), list(actor.parameters())
+    trained = [each for each in loss.parameters() if each.requires_grad]
+    optimizer = torch.optim.Adam(trained, lr=run.lr, fused=True)
+
+    # Stored rows, with room for those of fine-tuning, and where these come from.
+    batch_frames = run.num_envs * run.steps_per_batch
+    room = stored["filled"] + run.fine_tune_frames + batch_frames
+    replay = TensorDictReplayBuffer(
+        storage=LazyTensorStorage(room),
+        batch_size=run.batch_size,
+        transform=task.replay_transform(),
+    )
+    fill(replay, stored)
+    data = {name: stored[name] for name in ("checksum", "filled", "frames", "wrapped")}
+    data["mean_reward"] = float(stored.pop("rows")["next"]["reward"].mean())
+    collector = Collector(
+        task.env,
+        actor,
+        frames_per_batch=batch_frames,
+        total_frames=-1,
+        trust_policy=True,
+        track_traj_ids=False,
+        auto_register_policy_transforms=False,
+    )
+    batches = iter(collector)
+
+    # What watches it, and what is kept of it.
+    checkpoints = Checkpoints(folder / "checkpoints", run.keep)
+    saved = checkpoints.newest()[1] if resumed else None
+    if saved and saved["count"]["data"] != data["checksum"]:
+        raise SystemExit(
+            f"{source} holds other data than this run began with: bring the file back as it was,"
+            " or start a new run"
+        )
+    known = saved["count"]["updates"] if saved else 0
+    writer = run.writer(folder, purge_step=known + 1 if saved else None)
+    watch = ActionWatch(task.kind)
+    alerts = run.alerts_to(folder, writer)
+    count: dict[str, Any] = {"frames": 0, "updates": 0, "owed": 0.0, "best": float("-inf")}
+    count["data"] = data["checksum"]
+    evaluations: list[dict[str, float]] = []
+    norms: list[torch.Tensor] = []
+    shown: dict[str, str] = {}
+    parts = {"task": task, "loss": loss, "averaged": averaged, "optimizer": optimizer}
+    parts |= {"watch": watch, "alerts": alerts}
+    held = parts, collector, replay, count, evaluations
+
+    def state() -> dict[str, Any]:
+        own = replay if count["frames"] else None  # until it collects, the rows are the data's
+        return state_of(parts, collector, own, count, evaluations)
+
+    if saved:
+        restore(saved, *held)
+    else:
+        checkpoints.save(0, state())
+    trains, first = time.perf_counter(), dict(count)
+    last = run.stop_at or run.length
+    stopped = ""
+    bar = tqdm(total=last, initial=count["updates"], unit="update", desc=task.name, smoothing=0.05)
+
+    try:
+        with StopRequest() as request:
+            while count["updates"] < last and not stopped:
+                wrong: list[str] = []
+
+                # Fine-tune: collect beside learning.
+                if count["updates"] >= run.updates:
+                    count["owed"] += 1 / run.updates_per_frame
+                while count["owed"] >= batch_frames and not wrong:
+                    batch = next(batches)
+                    count["frames"] += batch_frames
+                    count["owed"] -= batch_frames
+                    wrong = broken({"reward": batch["next", "reward"]})
+                    watch.see(*task.watched(batch))
+                    replay.extend(batch.select(*kept).reshape(-1))
+
+                # Learn.
+                count["updates"] += 1
+                updates = count["updates"]
+                bar.update()
+                rate = run.learning_rate(updates)
+                for group in optimizer.param_groups:
+                    group["lr"] = rate
+                sample = replay.sample()
+                scaled = sample.copy()
+                scaled["next", "reward"] = run.reward_scale * sample["next", "reward"]
+                losses = loss(scaled)
+                optimizer.zero_grad()
+                sum(losses[each] for each in summed).backward()
+                norm = clip_grad_norm_(trained, run.max_grad_norm)
+                wrong = wrong or broken({**losses, "gradient norm": norm})
+                if not wrong:
+                    norms.append(norm)
+                    optimizer.step()
+                    loss.update_targets(run.tau)
+                    follow_slowly(*both, run.actor_average)
+                    wrong = broken({"parameters": get_total_norm(trained)})
+
+                # Watch.
+                figures: dict[str, float] = {}
+                if wrong:
+                    figures[f"train/{wrong[0]}"] = float("nan")
+                elif due(updates, run.log_every, 1):
+                    figures = learned(losses, norm, rate, sample, watch)
+                    for name, values in histograms(sample, norms).items():
+                        writer.add_histogram(name, values, updates)
+                    norms.clear()
+
+                # Evaluate.
+                judged: dict[str, float] = {}
+                if not wrong and due(updates, run.evaluate_every, 1):
+                    judged = evaluate(task, averaged, run.seed)
+                    seen = {"updates": float(updates), "frames": float(count["frames"])}
+                    evaluations.append({**seen, **judged})
+                    figures |= {f"eval/{name}": value for name, value in judged.items()}
+
+                tell(figures, updates, writer, bar, shown, task.score)
+                told = wrong or updates >= run.watch_from
+                verdict = alerts.check(figures if told else {}, updates)
+                if verdict.then == "stop":
+                    stopped = next(a.message for a in verdict.alerts if a.then == "stop")
+                if wrong or verdict.then == "roll_back":
+                    good, saved = checkpoints.newest()
+                    where = f"update {updates}, {count['frames']:,} frames"
+                    why = reason(wrong, verdict)
+                    tqdm.write(f"{why} at {where}; the last good checkpoint is {good}")
+                    if not stopped:
+                        if saved["replay"] is None:
+                            fill(replay, read_replay(source, settings, task))
+                        restore(saved, *held)
+                        norms.clear()
+                        torch.manual_seed(run.seed + updates)  # other draws, or it happens again
+                        checkpoints.save(count["updates"], state())
+                        bar.n = count["updates"]
+                    continue
+
+                # Save.
+                stopped = stopped or request.asked
+                better = judged.get(task.score, float("-inf")) > count["best"]
+                count["best"] = judged[task.score] if better else count["best"]
+                late = stopped or updates >= last
+                if better or late or due(updates, run.checkpoint_every, 1):
+                    checkpoints.save(updates, state(), best=better)
+    finally:
+        bar.close()
+        collector.shutdown()
+        writer.close()
+
+    # Report.
+    trained_for = time.perf_counter() - trains
+    final: Mapping[str, Any] = {}
+    split = settings["market"]["report_split"]
+    if count["updates"] >= run.length and not stopped:
+        torch.manual_seed(run.seed)
+        facts = {
+            "seed": str(run.seed),
+            "data": f"{source.name}: {data['filled']:,} rows",
+            "updates": f"{count['updates']:,}",
+            "frames": f"{count['frames']:,}",
+            "loss": type(loss).__name__,
+        }
+        judgement = replace(task.judge(averaged, split), training=evaluations)
+        final = judgement.write(folder, facts)
+    metrics = {
+        "figures": final,
+        "split": split if final else None,
+        "evaluations": evaluations,
+        "seed": run.seed,
+        "data": data,
+        "frames": count["frames"],
+        "updates": count["updates"],
+        "stopped": stopped,
+        "parameters_sha256": parameters_sha256(loss, averaged),
+        "runtime": runtime(began, trained_for, first, count) | {"product_rounding": rounding},
+    }
+    finish(folder, metrics, writer)
+
+
+if __name__ == "__main__":
+    main()

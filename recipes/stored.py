@@ -1,0 +1,134 @@
+"""Replays that runs leave, and runs that learn from them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from launch import SAVED, Learning, load_config
+from omegaconf import DictConfig, OmegaConf
+from tasks import Task
+from torchrl.data import ReplayBuffer
+
+from trading_torchrl.checkpoint import CheckpointError, checksum
+from trading_torchrl.replay import load_replay, save_replay, spec_of
+
+REPLAY = "replay.pt"
+BOUND = ("market", "env", "window")
+"""Settings without which stored rows mean something else."""
+
+ALONE = ("data", "init", "resume", "stop_at", "webhook", "mlflow")
+"""What may be null for itself."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfflineRun(Learning):
+    """A run that learns from stored rows, then perhaps from its own; its clock is updates."""
+
+    lengths = ("updates", "fine_tune_frames")
+
+    updates: int
+    fine_tune_frames: int
+
+    @property
+    def length(self) -> int:
+        """Updates, those of fine-tuning among them."""
+        return self.updates + math.ceil(self.fine_tune_frames * self.updates_per_frame)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.fine_tune_frames, int) or self.fine_tune_frames < 0:
+            raise SystemExit(
+                "fine_tune_frames must be a whole number, 0 for none, got"
+                f" {self.fine_tune_frames!r}"
+            )
+        if self.fine_tune_frames and not self.updates_per_frame > 0:
+            raise SystemExit(
+                "fine_tune_frames needs updates_per_frame above 0, got"
+                f" {self.updates_per_frame}; set it, or fine_tune_frames=0"
+            )
+        super().__post_init__()
+
+
+def keep_replay(
+    folder: Path, replay: ReplayBuffer, frames: int, settings: Mapping[str, Any], task: Task
+) -> None:
+    """Leaves the rows in the run's folder, with what tells whether a task can read them."""
+    about = {"settings": dict(settings), "task": task.state_dict()}
+    try:
+        save_replay(folder / REPLAY, replay, frames, about)
+    except CheckpointError as error:
+        raise SystemExit(
+            f"{error}. The checkpoints are all there: resume={folder} writes the replay again"
+        ) from None
+
+
+def with_data(config: DictConfig) -> DictConfig:
+    """Settings, what they leave open as the run has it whose data are learned from."""
+    if config.resume is None and OmegaConf.is_missing(config, "data"):
+        raise SystemExit(
+            f"data=... names what to learn from: the folder of a run with a {REPLAY}, which"
+            " python recipes/offpolicy.py replay.save=true leaves"
+        )
+    folder = Path(config.resume or config.data)
+    theirs = load_config(folder)
+    given = [name for name in BOUND if name in config and name != "market"]
+    given += [f"market.{name}" for name in config.market if name != "report_split"]
+    if given:
+        raise SystemExit(
+            f"{given[0]} is as the data have it: leave it out, or collect with it by python"
+            f" recipes/offpolicy.py {given[0]}=... replay.save=true"
+        )
+    OmegaConf.set_struct(config, False)
+    split = config.market.report_split or theirs.market.report_split
+    for name in BOUND:
+        config[name] = theirs[name]
+    config.market.report_split = split
+    for name in ("network", *config):
+        missing = name not in config or OmegaConf.is_missing(config, name)
+        if name not in ALONE and (missing or config[name] is None):
+            config[name] = theirs[name]
+    if config.resume is not None:
+        config.data = theirs.data
+    return config
+
+
+def read_replay(folder: Path, settings: Mapping[str, Any], task: Task) -> dict[str, Any]:
+    """Stored rows that this task can read, and a checksum of them."""
+    path = folder / REPLAY
+    if not path.exists():
+        raise SystemExit(
+            f"{folder} has no {REPLAY}: collect with replay.save=true, to be given when that run"
+            " begins"
+        )
+    try:
+        saved = load_replay(path) | {"checksum": checksum(path)}
+    except CheckpointError as error:
+        raise SystemExit(str(error)) from None
+    for name in BOUND:
+        here, there = (_without_split(each[name]) for each in (settings, saved["settings"]))
+        if here != there:
+            raise SystemExit(
+                f"{path} was collected with {name} {there}, and {folder / SAVED} has {here}: bring"
+                " the file back as it was, or collect anew"
+            )
+    task.load_state_dict(saved["task"])
+    expected = task.env.fake_tensordict().select(*task.stored)
+    transform = task.replay_transform()
+    if transform is not None:
+        expected = transform.inv(expected.clone())
+    if spec_of(expected) != saved["spec"]:
+        raise SystemExit(
+            f"{path} holds rows of {saved['spec']}, and this version stores {spec_of(expected)}:"
+            " collect anew"
+        )
+    return saved
+
+
+def _without_split(setting: Any) -> Any:
+    """Which split is reported on says nothing of the rows."""
+    if not isinstance(setting, dict):
+        return setting
+    return {name: value for name, value in setting.items() if name != "report_split"}

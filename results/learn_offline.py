@@ -1,0 +1,100 @@
+"""Learning from stored rows alone: CQL, IQL and cloning on what a worse policy collected.
+
+    python results/learn_offline.py         # 35 runs, three quarters of an hour
+
+The data are the replays of `python recipes/offpolicy.py` runs that ended early, five seeds: on
+Garleanu-Pedersen everything they did until their 32,000th frame, random and noisy actions among it;
+on the synthetic market until 256,000 frames, a ninth of a full run. Each is learned from by
+`python recipes/offline.py`. Judged are deterministic policies, on noise and paths of their own.
+"""
+
+import math
+from typing import Any
+
+from rows import Row, hand_over
+from runs import SEEDS, train_all
+
+from trading_torchrl.envs.reference import GarleanuPedersen
+from trading_torchrl.evaluation import interval
+
+DATA = {
+    "Garleanu-Pedersen": ["env=garleanu_pedersen", "total_frames=32_000", "replay.save=true"],
+    "market": ["total_frames=256_000", "alerts=none", "replay.save=true"],
+}
+LEARN = {
+    "Garleanu-Pedersen": {
+        "BC": ["loss=bc", "updates=6_000"],
+        "IQL": ["loss=iql", "updates=6_000"],
+        "CQL": ["loss=cql", "updates=6_000"],
+    },
+    "market": {
+        "BC": ["loss=bc", "updates=4_000"],
+        "IQL": ["loss=iql", "loss.temperature=0.02", "updates=4_000"],
+    },
+}
+
+
+def learned(task: str, data: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """Metrics of every loss on every seed's data, in the order of the seeds."""
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in LEARN[task]}
+    for seed, run in zip(SEEDS, data, strict=True):
+        given = {
+            name: [f"data={run['folder']}", *settings] for name, settings in LEARN[task].items()
+        }
+        for name, runs in train_all(given, [seed], recipe="offline").items():
+            found[name] += runs
+    return found
+
+
+def figures(runs: list[dict[str, Any]], name: str) -> list[float]:
+    """One figure of each run."""
+    return [run["figures"][name] for run in runs]
+
+
+def said(values: list[float], signed: bool = False) -> str:
+    """Mean and 95 % interval over the seeds."""
+    mean, half = interval(values)
+    return f"{mean:+.3f} +- {half:.3f}" if signed else f"{mean:.3f} +- {half:.3f}"
+
+
+def mean(values: list[float]) -> float:
+    """Over the seeds."""
+    return math.fsum(values) / len(values)
+
+
+def main() -> None:
+    """Collects, learns, and compares with who collected."""
+    rows = []
+    data = train_all(DATA)
+
+    task = "Garleanu-Pedersen"
+    found = learned(task, data[task])
+    best = GarleanuPedersen(1).value
+    behaved = [run["data"]["mean_reward"] / best for run in found["BC"]]
+    rows.append(Row(f"{task}: mean reward of the data, share of the optimum", said(behaved)))
+    for name, runs in found.items():
+        shares = figures(runs, "optimum_share")
+        bar = ("", None) if name == "BC" else (">= 0.95", mean(shares) >= 0.95)
+        rows.append(Row(f"{task}: {name}, share of the optimum", said(shares), *bar))
+
+    task = "market"
+    found = learned(task, data[task])
+    theirs = figures(data[task], "sharpe_ratio_mean")
+    rows.append(Row(f"{task}: Sharpe of who collected", said(theirs)))
+    for name, runs in found.items():
+        own = figures(runs, "sharpe_ratio_mean")
+        more = [a - b for a, b in zip(own, theirs, strict=True)]
+        rows.append(Row(f"{task}: Sharpe of {name}", said(own)))
+        bar = ("", None) if name == "BC" else ("> 0", mean(more) > 0)
+        rows.append(Row(f"{task}: {name} less who collected", said(more, signed=True), *bar))
+        rows.append(Row(f"{task}: growth a year of {name}", said(figures(runs, "growth"))))
+    rows.append(Row(f"{task}: growth a year of who collected", said(figures(data[task], "growth"))))
+    note = (
+        f"Seeds {SEEDS[0]} to {SEEDS[-1]}, each with data of its own, 95 % intervals over seeds"
+        " (Student's t); who collected is judged deterministic, as it was when it ended."
+    )
+    hand_over("Offline training", note, rows)
+
+
+if __name__ == "__main__":
+    main()
