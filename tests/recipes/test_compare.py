@@ -290,6 +290,8 @@ def test_seeds_that_never_arrive_count():
     ]  # fmt: skip
     never = compared("a", [runs[2]], ["share"], ("share", 0.5))
     assert never.figure_rows()[1][-1] == "never (0 of 1)"
+    half = compared("a", runs[1:], ["share"], ("share", 0.5))
+    assert half.figure_rows()[1][-1] == "no median (1 of 2)"
 
 
 def test_all_may_fail(tmp_path):
