@@ -213,11 +213,12 @@ def test_hydra_hands_on_what_was_written(text):
     assert for_hydra("seeds=2") == "seeds=2"
 
 
-def test_the_sweep_of_losses_has_every_loss():
+def test_the_sweep_of_losses_names_losses_that_there_are():
     sweep = OmegaConf.to_container(OmegaConf.load(ROOT / "recipes/conf/sweep/losses.yaml"))
     named = {each for overrides in settings_of({"sweep": sweep, "settings": None}).values()
              for each in overrides}  # fmt: skip
-    assert named == {f"loss={path.stem}" for path in (ROOT / "recipes/conf/loss").glob("*.yaml")}
+    there = {f"loss={path.stem}" for path in (ROOT / "recipes/conf/loss").glob("*.yaml")}
+    assert {"loss=sac", "loss=td3"} < named <= there
 
 
 def job(tmp_path, *overrides, seed=0):
