@@ -37,7 +37,7 @@ def said(*arguments):
     return subprocess.run(compare(*arguments), capture_output=True, text=True)
 
 
-def patient(condition, seconds=120):
+def patient(condition, seconds=300):
     until = time.monotonic() + seconds
     while not condition() and time.monotonic() < until:
         time.sleep(0.005)
@@ -76,13 +76,13 @@ def interrupted(tmp_path_factory):
     with stopping(subprocess.Popen(given, **quiet)) as first:
         patient(lambda: list(runs.glob("*/checkpoints/frames_*[1-9]*.pt")))
         first.send_signal(signal.SIGINT)
-        first.wait(60)
+        first.wait(120)
     stopped = [path.parent.name for path in runs.glob("*/metrics.json")]
 
     with stopping(subprocess.Popen(given, **quiet)) as second:
         patient(lambda: finished(runs))
         second.kill()
-        second.wait(60)
+        second.wait(120)
     kept = finished(runs)
 
     done = subprocess.run(given, capture_output=True, text=True)
