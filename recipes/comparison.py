@@ -252,12 +252,18 @@ class Comparison:
                 for done in self.failed
             )
             yield section("Runs that failed, and are missing below", told)
-        yield section("Figures", html_table(self.figure_rows()) + paragraph(ABOUT_FIGURES))
+        shown = [shown_as(each) for each in self.figures]
+        meant = "".join(f" {each.label}: {each.meaning}." for each in shown if each.meaning)
+        about = paragraph(ABOUT_FIGURES + meant)
+        yield section("Figures", html_table(self.figure_rows()) + about)
         if apart := self.difference_rows():
             heading = f"Differences to {next(iter(self.settings))}"
             yield section(heading, html_table(apart) + paragraph(ABOUT_DIFFERENCES))
         if curves := self._curves():
-            text = "Figures while learning: mean of the seeds, and from the lowest to the highest"
+            text = (
+                "While learning, on the validation split: mean of the seeds, and the range from the"
+                " lowest to the highest"
+            )
             yield section("Learning curves", image(curves_picture(curves), text))
         yield section("Speed", html_table(self.speed_rows()) + paragraph(ABOUT_SPEED))
 
@@ -330,11 +336,12 @@ def _signed(style: str) -> str:
 
 
 def _arrival(frames: Iterable[float]) -> str:
-    """The median, those that never arrive counted as later than all others."""
+    """The median and how many; those that never arrive count as later than all others."""
     known = list(frames)
     if not known:
         return "n/a"
     there = sum(map(math.isfinite, known))
     middle = median(known)
-    said = f"{middle:,.0f}" if math.isfinite(middle) else "never"
-    return f"{said} ({there} of {len(known)})"
+    if math.isfinite(middle):
+        return f"{middle:,.0f} ({there} of {len(known)})"
+    return f"{'no median' if there else 'never'} ({there} of {len(known)})"

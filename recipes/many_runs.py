@@ -37,6 +37,8 @@ ROOT = RECIPES.parent
 LIBRARIES = ("torch", "torchrl", "tensordict")
 DATA = ("path", "init")
 """Settings that name files a run reads."""
+BESIDE = ("many_runs", "comparison")
+"""Modules beside the recipes that no run uses."""
 LAST_LINES = 12
 POLL = 0.2
 
@@ -203,7 +205,7 @@ def _leaves(settings: Any, key: str = "") -> Iterator[tuple[str, Any]]:
 @cache
 def _code(recipe: str) -> bytes:
     """Of the package, of the recipe with what the recipes share, and of the libraries below."""
-    others = {path.stem for path in (RECIPES / "conf").glob("*.yaml")} - {recipe}
+    others = {path.stem for path in (RECIPES / "conf").glob("*.yaml")} - {recipe} | {*BESIDE}
     files = [*(ROOT / "trading_torchrl").rglob("*.py"), *RECIPES.rglob("*.py")]
     used = [each for each in files if each.parent != RECIPES or each.stem not in others]
     return _hashed(used) + json.dumps([version(each) for each in LIBRARIES]).encode()

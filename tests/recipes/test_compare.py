@@ -37,7 +37,7 @@ def said(*arguments):
     return subprocess.run(compare(*arguments), capture_output=True, text=True)
 
 
-def patient(condition, seconds=120):
+def patient(condition, seconds=300):
     until = time.monotonic() + seconds
     while not condition() and time.monotonic() < until:
         time.sleep(0.005)
@@ -76,13 +76,13 @@ def interrupted(tmp_path_factory):
     with stopping(subprocess.Popen(given, **quiet)) as first:
         patient(lambda: list(runs.glob("*/checkpoints/frames_*[1-9]*.pt")))
         first.send_signal(signal.SIGINT)
-        first.wait(60)
+        first.wait(120)
     stopped = [path.parent.name for path in runs.glob("*/metrics.json")]
 
     with stopping(subprocess.Popen(given, **quiet)) as second:
         patient(lambda: finished(runs))
         second.kill()
-        second.wait(60)
+        second.wait(120)
     kept = finished(runs)
 
     done = subprocess.run(given, capture_output=True, text=True)
@@ -213,11 +213,12 @@ def test_hydra_hands_on_what_was_written(text):
     assert for_hydra("seeds=2") == "seeds=2"
 
 
-def test_the_sweep_of_losses_has_every_loss():
+def test_the_sweep_of_losses_names_losses_that_there_are():
     sweep = OmegaConf.to_container(OmegaConf.load(ROOT / "recipes/conf/sweep/losses.yaml"))
     named = {each for overrides in settings_of({"sweep": sweep, "settings": None}).values()
              for each in overrides}  # fmt: skip
-    assert named == {f"loss={path.stem}" for path in (ROOT / "recipes/conf/loss").glob("*.yaml")}
+    there = {f"loss={path.stem}" for path in (ROOT / "recipes/conf/loss").glob("*.yaml")}
+    assert {"loss=sac", "loss=td3"} < named <= there
 
 
 def job(tmp_path, *overrides, seed=0):
@@ -290,6 +291,8 @@ def test_seeds_that_never_arrive_count():
     ]  # fmt: skip
     never = compared("a", [runs[2]], ["share"], ("share", 0.5))
     assert never.figure_rows()[1][-1] == "never (0 of 1)"
+    half = compared("a", runs[1:], ["share"], ("share", 0.5))
+    assert half.figure_rows()[1][-1] == "no median (1 of 2)"
 
 
 def test_all_may_fail(tmp_path):
