@@ -1,6 +1,6 @@
 """Learning from stored rows alone: CQL, IQL and cloning on what a worse policy collected.
 
-    python results/learn_offline.py         # 35 runs, three quarters of an hour
+    python results/learn_offline.py         # 40 runs, an hour
 
 The data are the replays of `python recipes/offpolicy.py` runs that ended early, five seeds: on
 Garleanu-Pedersen everything they did until their 32,000th frame, random and noisy actions among it;
@@ -30,6 +30,7 @@ LEARN = {
     "market": {
         "BC": ["loss=bc", "updates=4_000"],
         "IQL": ["loss=iql", "loss.temperature=0.02", "updates=4_000"],
+        "CQL": ["loss=cql", "loss.weight=0.01", "loss.drawn=4", "updates=3_000"],
     },
 }
 
