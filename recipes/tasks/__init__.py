@@ -24,5 +24,9 @@ def make_task(
     if "problem" in env or "gym" in env:
         if window is not None:
             raise ValueError(f"only trading has windows of bars: window=null, got {window}")
+        if "reward" in env:
+            raise ValueError(
+                f"only trading has rewards to choose: reward=null, got {env['reward']!r}"
+            )
         return (Reference if "problem" in env else Gym)(env, num_envs, seed)
     return Trading(market, env, num_envs, window, seed)

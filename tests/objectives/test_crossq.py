@@ -158,20 +158,20 @@ def test_each_loss_reaches_its_own_parameters(objectives):
 
 
 def test_no_gradient_comes_through_what_follows():
-    """Of a batch in which all that was done is the same, none but what follows could have one."""
-    loss, batch = make(), rows()
-    batch["next", "reward"].zero_()
-    batch["next", "terminated"].fill_(True)
-    for_batch = gradients(loss, seeded(loss, batch)["loss_qvalue"])
+    """Only by the mean and the deviation that it shares with what was done."""
+    loss, batch = make(gamma=0.9, alpha_init=0.3), rows()
+    batch["next", "terminated"].fill_(False)
+    found = gradients(loss, seeded(loss, batch)["loss_qvalue"])
     network = loss.qvalue_network.module
     torch.manual_seed(0)
-    following = loss._act(batch["next"])[0].detach()
+    following, log_prob = loss._act(batch["next"])
     seen = torch.cat([batch["observation"], batch["next", "observation"]])
-    value = network(seen, torch.cat([batch["action"], following]))[:16]
-    by_hand = torch.autograd.grad(0.5 * value.square().sum((1, 2)).mean(), network.weights)
+    value = network(seen, torch.cat([batch["action"], following]).detach())[..., 0]
+    soft = value[16:].amin(1, keepdim=True) - 0.3 * log_prob[:, None]
+    error = value[:16] - (batch["next", "reward"] + 0.9 * soft).detach()
+    by_hand = torch.autograd.grad(0.5 * error.square().sum(1).mean(), list(network.weights))
     for index, gradient in enumerate(by_hand):
-        name = f"qvalue_network.module.weights.{index}"
-        torch.testing.assert_close(for_batch[name], gradient)
+        torch.testing.assert_close(found[f"qvalue_network.module.weights.{index}"], gradient)
 
 
 def test_the_actor_has_its_turns():

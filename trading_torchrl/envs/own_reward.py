@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import is_dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,9 +20,12 @@ CASES = 6
 
 
 def name_of(reward: str | OwnReward) -> str:
-    """One name for one reward: its settings too, where it is a dataclass."""
+    """One name for one reward, with its settings where it is a dataclass or a partial function."""
     if isinstance(reward, str):
         return reward
+    if isinstance(reward, partial):
+        settings = ", ".join(f"{key}={value!r}" for key, value in reward.keywords.items())
+        return f"{name_of(reward.func)}({settings})"
     if is_dataclass(reward):
         return f"{type(reward).__module__}.{reward!r}"
     kind = reward if hasattr(reward, "__qualname__") else type(reward)

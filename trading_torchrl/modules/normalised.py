@@ -35,7 +35,7 @@ class BatchRenorm(nn.Module):
     Example:
         >>> norm = BatchRenorm(2, 3)
         >>> norm(5 + torch.randn(2, 256, 3)).std().round()
-        tensor(1., grad_fn=<RoundBackward0>)
+        tensor(1.)
     """
 
     mean: Tensor
