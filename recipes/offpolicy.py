@@ -17,7 +17,7 @@ from typing import Any
 
 import hydra
 import torch
-from agents import begin_from, make_agent
+from agents import begin_from, earlier_run, make_agent
 from launch import Run, due, finish, highlights, histograms, learned, runtime, set_machine, start
 from omegaconf import DictConfig
 from tasks import make_task
@@ -47,11 +47,12 @@ def main(config: DictConfig) -> None:
     settings, folder, resumed = start(config)
     run = Run.of(settings)
     rounding = set_machine(run.threads, run.matmul_precision, run.seed)
-    task = make_task(settings["market"], settings["env"], run.num_envs, run.window, run.seed)
+    old = earlier_run(folder if resumed else run.init)
+    task = make_task(settings["market"], settings["env"], run.num_envs, run.window, run.seed, old)
 
     # The agent: an actor, an ensemble of critics, and a slow copy of the actor to evaluate.
     actor, loss = make_agent(settings["loss"], settings["network"], task, run.hidden)
-    begin_from(run.init, actor, loss)
+    begin_from(old, actor, loss)
     parts = [key for key in loss.out_keys if key.startswith("loss_")]
     averaged = deepcopy(actor).requires_grad_(False)
     both = list(averaged.parameters()), list(actor.parameters())
@@ -231,6 +232,7 @@ def main(config: DictConfig) -> None:
         final = judgement.write(folder, facts)
     metrics = {
         "figures": final,
+        "symbols": judgement.symbols if final else {},
         "split": split if final else None,
         "evaluations": evaluations,
         "seed": run.seed,

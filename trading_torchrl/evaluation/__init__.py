@@ -2,7 +2,7 @@
 
 from trading_torchrl.evaluation.baselines import ConstantPolicy, RandomPolicy, TrendPolicy
 from trading_torchrl.evaluation.episode import plot_episode
-from trading_torchrl.evaluation.judging import judge
+from trading_torchrl.evaluation.judging import judge, judge_each
 from trading_torchrl.evaluation.metrics import (
     calmar,
     exposure,
@@ -50,6 +50,7 @@ __all__ = [
     "growth_picture",
     "interval",
     "judge",
+    "judge_each",
     "max_drawdown",
     "paired_interval",
     "plot_episode",

@@ -25,9 +25,11 @@ from trading_torchrl.evaluation.rollout import Account
 from trading_torchrl.evaluation.tables import (
     CONTROLLED,
     YARDSTICK,
+    BySymbol,
     Rows,
     html_table,
     intervals,
+    symbol_table,
     with_errors,
     with_shares,
 )
@@ -49,6 +51,7 @@ thead th { vertical-align: bottom; border-bottom: 2px solid #b8c2cc; white-space
 tbody tr + tr { border-top: 1px solid #edf0f3; }
 tbody th.group { padding-top: 1.1rem; font-weight: 600; color: #16508f; }
 small, figcaption, p.about { color: #5f6b7a; }
+summary { cursor: pointer; color: #5f6b7a; font-size: .88rem; margin: .3rem 0; }
 small { display: block; font-size: .78rem; font-weight: normal; }
 figure { margin: 1.2rem 0 2rem; } img { max-width: 100%; height: auto; }
 figcaption, p.about { font-size: .88rem; margin: .3rem 0; }
@@ -66,6 +69,7 @@ def write_report(
     bars_per_year: float | None = None,
     training: Sequence[Mapping[str, float]] | None = None,
     control: Rows | None = None,
+    symbols: BySymbol | None = None,
     notes: Sequence[str] = (),
 ) -> None:
     """Writes ``path`` and, beside it, the figures in a file that ends in ``.json``.
@@ -88,6 +92,8 @@ def write_report(
         training: logged rows with ``frames``, see
             :func:`~trading_torchrl.evaluation.training_picture`.
         control: figures of the policies where nothing can be earned.
+        symbols: figures of policies for each symbol, see
+            :func:`~trading_torchrl.evaluation.judge_each`.
         notes: what else a reader should know.
     """
     path = Path(path)
@@ -102,6 +108,10 @@ def write_report(
     parts = [_section("What was run", _facts(facts))]
     if rows:
         parts.append(_section("Results", html_table(rows) + _about(accounts)))
+    if symbols:
+        parts.append(
+            _section("By symbol", _folded(f"{len(symbols)} symbols", symbol_table(symbols)))
+        )
     if accounts:
         assert kind is not None
         assert bars_per_year is not None
@@ -129,6 +139,7 @@ def write_report(
         "policies": rows,
         "intervals": {policy: intervals(row) for policy, row in rows.items()},
         "control": control,
+        "symbols": symbols,
         "training": training,
         "notes": list(notes),
     }
@@ -161,6 +172,10 @@ def _section(heading: str, content: str) -> str:
 
 def _paragraph(text: str) -> str:
     return f'<p class="about">{escape(text)}</p>'
+
+
+def _folded(summary: str, content: str) -> str:
+    return f"<details open><summary>{escape(summary)}</summary>\n{content}\n</details>"
 
 
 def _facts(facts: Mapping[str, str]) -> str:

@@ -11,6 +11,7 @@ from trading_torchrl.modules.networks import (
     make_deterministic_actor,
 )
 from trading_torchrl.modules.noisy_tanh import NoisyTanh
+from trading_torchrl.modules.per_symbol import PerSymbolMLP, SymbolHeads
 from trading_torchrl.modules.squashed_normal import SquashedNormal
 
 __all__ = [
@@ -19,7 +20,9 @@ __all__ = [
     "EnsembleMLP",
     "Network",
     "NoisyTanh",
+    "PerSymbolMLP",
     "SquashedNormal",
+    "SymbolHeads",
     "follow_slowly",
     "frozen",
     "make_actor",
