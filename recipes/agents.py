@@ -76,12 +76,17 @@ def begin_from(
                 " trained it, init=outputs/offpolicy/..."
             )
         return
-    lacking = _take(loss, earlier["loss"]) | _take(actor, earlier["averaged"])
-    held = [name for name, each in actor.named_parameters() if not each.requires_grad]
-    if not (actor.state_dict().keys() - lacking) or lacking & {*held}:
+    lacking = _take(loss, earlier["loss"])
+    none = _take(actor, earlier["averaged"]) == actor.state_dict().keys()
+    held = {
+        name
+        for name, each in loss.named_parameters()
+        if not each.requires_grad and not name.startswith("target_")
+    }
+    if none or lacking & held:
         raise SystemExit(
             f"init={earlier['folder']}: nothing of that run's actor fits this one's, or not all"
-            " that is frozen; choose the same network, hidden, window and actions"
+            " that is frozen; choose the same network, hidden, window, actions and critics"
         )
     for name, slow in loss.named_children():
         if name.startswith("target_"):

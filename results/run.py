@@ -38,9 +38,10 @@ EXPERIMENTS = (
     "learn_reference",
     "learn_market",
     "learn_pendulum",
+    "learn_symbols",
     "kills",
 )
-TRAINING = ("learn_reference", "learn_market", "learn_pendulum", "kills")
+TRAINING = ("learn_reference", "learn_market", "learn_pendulum", "learn_symbols", "kills")
 
 
 def fingerprint(name: str) -> str:

@@ -18,7 +18,7 @@ class SymbolHeads(nn.Module):
     Its ``state_dict`` has ``<symbol>.weight`` and ``<symbol>.bias``, so that heads find their
     symbols wherever these stand. Loaded with ``strict=False``, a symbol that has no head there gets
     the mean of those that are there: on a trunk that is trained it then acts, and is valued, as the
-    average symbol, from where its own data lead it away. ``strict=True`` refuses.
+    average symbol, from where its own data lead it away. ``strict=True`` refuses, and names it.
 
     Args:
         symbols: names of the S symbols, in the order of their index.
@@ -71,7 +71,6 @@ class SymbolHeads(nn.Module):
         unexpected_keys: list[str],
         error_msgs: list[str],
     ) -> None:
-        headless: dict[str, None] = {}
         for part, rows in self.named_parameters():
             found = {
                 key[len(prefix) : -len(part) - 1]: value
@@ -81,20 +80,15 @@ class SymbolHeads(nn.Module):
                 and value.shape == rows.shape[1:]
             }
             fresh = [name for name in self.symbols if name not in found]
-            headless |= dict.fromkeys(fresh)
             missing_keys += [f"{prefix}{name}.{part}" for name in fresh]
-            unexpected_keys += [f"{prefix}{name}.{part}" for name in found.keys() - {*self.symbols}]
-            if found and not (strict and fresh):
+            unexpected_keys += [
+                f"{prefix}{name}.{part}" for name in found if name not in self.symbols
+            ]
+            if found:
                 mean = torch.stack(list(found.values())).mean(0)
                 given = torch.stack([found.get(name, mean) for name in self.symbols])
                 with torch.no_grad():
                     rows.copy_(given)
-        if strict and headless:
-            error_msgs.append(
-                f"there is no head for {', '.join(headless)}: what was learned says nothing of"
-                " these symbols. Train with init= of that run, which gives them heads, or leave"
-                " them out"
-            )
 
     def extra_repr(self) -> str:
         """Shown by ``repr``."""
