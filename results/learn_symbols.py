@@ -61,12 +61,13 @@ def main() -> None:
                     ten <= 1.1 * one))  # fmt: skip
 
     for symbol, policies in frozen[0]["symbols"].items():
-        agent, held = policies["agent"], policies["buy_and_hold"]
-        rows.append(Row(
-            f"{symbol}, seed {frozen[0]['seed']}: Sharpe, growth, drawdown",
-            f"{agent['sharpe_ratio_mean']:.2f}, {agent['growth']:+.1%}, {agent['max_drawdown']:.1%}",
-            f"buy and hold {held['sharpe_ratio_mean']:.2f}",
-        ))  # fmt: skip
+        rows += [
+            Row(
+                f"{symbol}, frozen, seed {SEEDS[0]}, {policy}: Sharpe, growth, drawdown",
+                f"{row['sharpe_ratio_mean']:.2f}, {row['growth']:+.1%}, {row['max_drawdown']:.1%}",
+            )
+            for policy, row in policies.items()
+        ]
     note = (
         f"Seeds {SEEDS[0]} to {SEEDS[-1]}, 95 % intervals over seeds and symbols; 3 bps of the"
         " traded value, fills at the next open. Memory is the peak resident set of a process that"
