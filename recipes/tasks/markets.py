@@ -47,15 +47,16 @@ def parts_of(market: Mapping[str, Any]) -> Parts:
         return Parts(train, validation, test, knobs, ())
     if market["source"] == "synthetic_symbols":
         named = turned(market)
-        loaded, each = named_market(named, market["bars"], market["seed"]), tuple(named.values())
+        loaded = named_market(named, market["bars"], market["seed"], [slow_features])
+        each = tuple(named.values())
     elif market["source"] == "csv":
-        loaded, each = load_csv(market["path"]), None
+        loaded, each = with_features(load_csv(market["path"]), slow_features), None
     else:
         raise ValueError(
             f"market.source is synthetic, synthetic_symbols or csv, got {market['source']!r}"
         )
     names = ("train", "validation", "meta", "test", "purge", "embargo")
-    cut = split(with_features(loaded, slow_features), **{name: market[name] for name in names})
+    cut = split(loaded, **{name: market[name] for name in names})
     return Parts(cut.train, cut.validation, cut.test, each, loaded.symbols)
 
 
@@ -82,4 +83,4 @@ def unpredictable(market: Market, knobs: Knobs | tuple[Knobs, ...]) -> Market:
         name: replace(each, predictability=0.0)
         for name, each in zip(market.symbols, knobs, strict=True)
     }
-    return with_features(named_market(still, len(market), 30_000), slow_features)
+    return named_market(still, len(market), 30_000, [slow_features])

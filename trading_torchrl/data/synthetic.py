@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trading_torchrl.data.features import with_features
+from trading_torchrl.data.features import FeatureFunction, with_features
 from trading_torchrl.data.market import Market
 
 BARS_PER_YEAR = 1638.0
@@ -123,10 +123,15 @@ def synthetic_market(
         )
     knobs = replace(knobs or Knobs(), **turned)  # type: ignore[arg-type]
     paths = {f"SYN{each:03d}": _path(bars, (seed, each), knobs) for each in range(symbols)}
-    return _market(paths, bars, ("signal", "sentiment", "confidence"))
+    return with_features(_market(paths, bars, ("signal", "sentiment", "confidence")))
 
 
-def named_market(symbols: Mapping[str, Knobs], bars: int = 20_000, seed: int = 0) -> Market:
+def named_market(
+    symbols: Mapping[str, Knobs],
+    bars: int = 20_000,
+    seed: int = 0,
+    functions: Sequence[FeatureFunction] = (),
+) -> Market:
     """Draws a market of symbols that differ in what moves them, features included.
 
     A symbol's path follows from the seed and its name, whatever stands beside it. Of the columns
@@ -137,6 +142,7 @@ def named_market(symbols: Mapping[str, Knobs], bars: int = 20_000, seed: int = 0
         symbols: knobs of each, by name.
         bars: bars of each.
         seed: any non-negative integer.
+        functions: further features, see :func:`~trading_torchrl.data.with_features`.
 
     Example:
         >>> knobs = {"UP": Knobs(), "DOWN": Knobs(predictability=-1.0, volatility=0.5)}
@@ -149,11 +155,16 @@ def named_market(symbols: Mapping[str, Knobs], bars: int = 20_000, seed: int = 0
             "at least one symbol, bars >= 2 and seed >= 0 are needed,"
             f" got {len(symbols)} symbols, bars={bars}, seed={seed}"
         )
-    paths = {
-        name: _path(bars, (seed, zlib.crc32(name.encode())), knobs)
-        for name, knobs in symbols.items()
-    }
-    return _market(paths, bars, ("signal",))
+    whole: dict[str, Tensor] = {}
+    for row, (name, knobs) in enumerate(symbols.items()):
+        # One after the other: drawing a symbol takes several times the memory that it needs then.
+        path = _path(bars, (seed, zlib.crc32(name.encode())), knobs)
+        alone = with_features(_market({name: path}, bars, ("signal",)), *functions)
+        for key, tensor in alone._tensors():
+            if key != "timestamps":
+                size = (bars, len(symbols), *tensor.shape[2:])
+                whole.setdefault(key, tensor.new_empty(size))[:, row] = tensor[:, 0]
+    return alone._map(lambda key, tensor: whole.get(key, tensor), symbols=tuple(symbols))
 
 
 def _market(
@@ -164,7 +175,7 @@ def _market(
         name: torch.from_numpy(np.stack([path[name] for path in drawn], 1)) for name in drawn[0]
     }
     hidden = ("true_signal", "regime", "expected_return")
-    market = Market(
+    return Market(
         symbols=tuple(paths),
         timestamps=_timestamps(bars),
         bars_per_year=BARS_PER_YEAR,
@@ -176,7 +187,6 @@ def _market(
         close=stacked["close"],
         volume=stacked["volume"],
     )
-    return with_features(market)
 
 
 def _path(bars: int, key: tuple[int, int], knobs: Knobs) -> dict[str, np.ndarray]:
