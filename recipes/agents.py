@@ -29,6 +29,8 @@ FITS = {
     ),
 }
 """What to do by whether the loss is for choices, and whether the actions are."""
+SYMBOL = ("market", "symbol")
+"""A network that reads it takes the names of the symbols as ``symbols``."""
 
 
 def make_agent(
@@ -39,7 +41,8 @@ def make_agent(
     Args:
         loss: its class as ``_target_``, what builds each of its networks, by the names that the
             class has for them, and what else the class takes.
-        network: class of what all these are made of as ``_target_``, and what else it takes.
+        network: class of what all these are made of as ``_target_``, and what else it takes. Keys
+            that the class names in ``reads`` come before the task's.
         task: what they see and do.
         hidden: widths of the networks' hidden layers.
     """
@@ -56,11 +59,15 @@ def make_agent(
         raise SystemExit("loss.actor_network must say what builds the policy: {_target_: ...}")
     made_of = dict(network)
     body = _named(made_of.pop("_target_"))
+    reads = tuple(getattr(body, "reads", ()))
+    if SYMBOL in reads:
+        made_of["symbols"] = _symbols(task)
     body = partial(body, **made_of) if made_of else body
+    in_keys = (*reads, *task.in_keys)
     for name in sorted(parts):
         about = dict(given[name])
         build = _named(about.pop("_target_"))
-        given[name] = build(task.inputs, task.actions, hidden, task.in_keys, network=body, **about)
+        given[name] = build(task.inputs, task.actions, hidden, in_keys, network=body, **about)
     if not hasattr(kind, "update_targets"):
         raise SystemExit(
             f"{kind.__name__} has no update_targets(rate), which moves its slow networks: a loss of"
@@ -101,32 +108,68 @@ def needs_rewards(loss: LossModule, where: str) -> None:
         )
 
 
-def begin_from(folder: str | None, actor: TensorDictModule, loss: LossModule) -> None:
-    """Gives an agent what fits of the one that another run ended with, if one is named."""
+def earlier_run(folder: Path | str | None) -> dict[str, Any] | None:
+    """What an agent and its task take of a run, if one is named."""
     if folder is None:
-        return
+        return None
     try:
         _, saved = Checkpoints(Path(folder) / "checkpoints").newest()
     except CheckpointError as error:
-        raise SystemExit(f"init={folder}: {error}") from None
-    _take(loss, saved["loss"])
-    if not _take(actor, saved["averaged"]):
+        raise SystemExit(f"{folder}: {error}") from None
+    return {"folder": str(folder), **{name: saved[name] for name in ("task", "loss", "averaged")}}
+
+
+def begin_from(
+    earlier: Mapping[str, Any] | None, actor: TensorDictModule, loss: LossModule
+) -> None:
+    """Gives an agent what fits of the one that an earlier run ended with."""
+    freezes = any(getattr(each, "freeze_trunk", False) for each in loss.modules())
+    if earlier is None:
+        if freezes:
+            raise SystemExit(
+                "network.freeze_trunk=true keeps a trunk as it was trained: name the run that"
+                " trained it, init=outputs/offpolicy/..."
+            )
+        return
+    lacking = _take(loss, earlier["loss"])
+    none = _take(actor, earlier["averaged"]) == actor.state_dict().keys()
+    held = {
+        name
+        for name, each in loss.named_parameters()
+        if not each.requires_grad and not name.startswith("target_")
+    }
+    if none or lacking & held:
         raise SystemExit(
-            f"init={folder}: nothing of that run's actor fits this one's; choose the same network,"
-            " hidden and actions"
+            f"init={earlier['folder']}: nothing of that run's actor fits this one's, or not all"
+            " that is frozen; choose the same network, hidden, window, actions and critics"
         )
+    for name, slow in loss.named_children():
+        if name.startswith("target_"):
+            fast = getattr(loss, name.removeprefix("target_"))
+            for own, copied in zip(fast.parameters(), slow.parameters(), strict=True):
+                if not own.requires_grad:  # nor will it move: its copy must not either
+                    copied.data.copy_(own.data)
 
 
-def _take(module: nn.Module, saved: Mapping[str, Any]) -> int:
-    """Loads what is there by the same name and shape; how many tensors."""
+def _take(module: nn.Module, saved: Mapping[str, Any]) -> set[str]:
+    """Loads what is there by the same name and shape; names of what is not."""
     own = module.state_dict()
     fits = {
         name: value
         for name, value in saved.items()
-        if name in own and getattr(value, "shape", None) == getattr(own[name], "shape", None)
+        if name not in own or getattr(value, "shape", None) == getattr(own[name], "shape", None)
     }
-    module.load_state_dict(own | fits)
-    return len(fits)
+    return {*module.load_state_dict(fits, strict=False).missing_keys}
+
+
+def _symbols(task: Task) -> tuple[str, ...]:
+    if not task.symbols:
+        raise SystemExit(
+            f"network=per_symbol has a head for each symbol, and {task.name} has no symbols that"
+            " are the same in training and validation (paths of the synthetic market are not):"
+            " choose market=ten_symbols, your own prices (market=csv), or network=mlp"
+        )
+    return task.symbols
 
 
 def _named(path: str) -> Any:

@@ -27,7 +27,7 @@ from tqdm import tqdm
 
 from trading_torchrl.checkpoint import CheckpointError, Checkpoints, load
 from trading_torchrl.evaluation import write_json
-from trading_torchrl.evaluation.tables import interval_of
+from trading_torchrl.evaluation.tables import interval_of, symbol_lines
 from trading_torchrl.resume import parameters_sha256
 
 MAY_DIFFER = ("seed", "resume", "stop_at", "threads", "webhook")
@@ -67,12 +67,17 @@ def main(config: DictConfig) -> None:
     facts = {each: ", ".join(dict.fromkeys(str(run[each]) for run in runs)) for each in runs[0]}
     training = found[0][0].training if len(found) == 1 else None
     figures = replace(whole, training=training).write(out / name, facts)
-    write_json(out / f"{name}.json", {"figures": figures, "split": config.split, "runs": runs})
+    write_json(
+        out / f"{name}.json",
+        {"figures": figures, "symbols": whole.symbols, "split": config.split, "runs": runs},
+    )
     known = {name: interval_of(figures, name) for name in figures if not name.endswith("_error")}
     shown = "\n".join(
         f"{name:32} {mean:.4g}" + (f" +- {half:.2g}" if math.isfinite(half) else "")
         for name, (mean, half) in known.items()
     )
+    if whole.symbols:
+        shown += f"\n\n{symbol_lines(whole.symbols)}"
     sys.stdout.write(f"\n{shown}\n\n{out / name}/report.html\n")
 
 
@@ -95,10 +100,6 @@ def judged(
 ) -> tuple[Judged, dict[str, Any]]:
     """A run's policy on a split, and which it is."""
     set_machine(settings["threads"], settings["matmul_precision"], settings["seed"])
-    task = make_task(
-        settings["market"], settings["env"], settings["num_envs"], settings["window"],
-        settings["seed"],
-    )  # fmt: skip
     kept = Checkpoints(folder / "checkpoints")
     try:
         if checkpoint in ("newest", "best"):
@@ -108,6 +109,10 @@ def judged(
             saved = load(path)
     except CheckpointError as error:
         raise SystemExit(str(error)) from None
+    task = make_task(
+        settings["market"], settings["env"], settings["num_envs"], settings["window"],
+        settings["seed"], saved,
+    )  # fmt: skip
     task.load_state_dict(saved["task"])
     actor, _ = make_agent(settings["loss"], settings["network"], task, settings["hidden"])
     actor.load_state_dict(saved["averaged"])

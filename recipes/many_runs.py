@@ -35,7 +35,7 @@ from tqdm import tqdm
 RECIPES = Path(__file__).resolve().parent
 ROOT = RECIPES.parent
 LIBRARIES = ("torch", "torchrl", "tensordict")
-DATA = ("path", "init")
+DATA = ("path", "init", "data")
 """Settings that name files a run reads."""
 BESIDE = ("many_runs", "comparison")
 """Modules beside the recipes that no run uses."""

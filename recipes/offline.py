@@ -18,11 +18,11 @@ from typing import Any
 
 import hydra
 import torch
-from agents import begin_from, keys_to_store, make_agent, needs_rewards
+from agents import begin_from, earlier_run, keys_to_store, make_agent, needs_rewards
 from launch import due, finish, histograms, learned, runtime, set_machine, start
 from loop import evaluate, reason, restore, state_of, tell
 from omegaconf import DictConfig
-from stored import OfflineRun, read_replay, with_data
+from stored import OfflineRun, check_rows, read_replay, with_data
 from tasks import make_task
 from torch.nn.utils import clip_grad_norm_, get_total_norm
 from torchrl.collectors import Collector
@@ -44,15 +44,18 @@ def main(config: DictConfig) -> None:
     settings, folder, resumed = start(with_data(config), OfflineRun.lengths)
     run = OfflineRun.of(settings)
     rounding = set_machine(run.threads, run.matmul_precision, run.seed)
-    task = make_task(settings["market"], settings["env"], run.num_envs, run.window, run.seed)
     source = Path(settings["data"])
-    stored = read_replay(source, settings, task)
+    stored = read_replay(source, settings)
+    task = make_task(
+        settings["market"], settings["env"], run.num_envs, run.window, run.seed, stored
+    )
+    check_rows(stored, source, task)
 
     # The agent: an actor, what judges it, and a slow copy of the actor to evaluate.
     actor, loss = make_agent(settings["loss"], settings["network"], task, run.hidden)
     if run.fine_tune_frames:
         needs_rewards(loss, f"fine_tune_frames={run.fine_tune_frames}")
-    begin_from(run.init, actor, loss)
+    begin_from(earlier_run(folder if resumed else run.init), actor, loss)
     kept = keys_to_store(task, loss)
     summed = [key for key in loss.out_keys if key.startswith("loss_")]
     averaged = deepcopy(actor).requires_grad_(False).eval()
@@ -184,7 +187,7 @@ def main(config: DictConfig) -> None:
                     tqdm.write(f"{why} at {where}; the last good checkpoint is {good}")
                     if not stopped:
                         if saved["replay"] is None:
-                            fill(replay, read_replay(source, settings, task))
+                            fill(replay, read_replay(source, settings))
                         restore(saved, *held)
                         norms.clear()
                         torch.manual_seed(run.seed + updates)  # other draws, or it happens again

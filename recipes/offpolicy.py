@@ -17,7 +17,7 @@ from typing import Any
 
 import hydra
 import torch
-from agents import begin_from, keys_to_store, make_agent, needs_rewards
+from agents import begin_from, earlier_run, keys_to_store, make_agent, needs_rewards
 from launch import Run, due, finish, histograms, learned, runtime, set_machine, start
 from loop import evaluate, reason, restore, state_of, tell
 from omegaconf import DictConfig
@@ -42,12 +42,13 @@ def main(config: DictConfig) -> None:
     settings, folder, resumed = start(config)
     run = Run.of(settings)
     rounding = set_machine(run.threads, run.matmul_precision, run.seed)
-    task = make_task(settings["market"], settings["env"], run.num_envs, run.window, run.seed)
+    old = earlier_run(folder if resumed else run.init)
+    task = make_task(settings["market"], settings["env"], run.num_envs, run.window, run.seed, old)
 
     # The agent: an actor, an ensemble of critics, and a slow copy of the actor to evaluate.
     actor, loss = make_agent(settings["loss"], settings["network"], task, run.hidden)
     needs_rewards(loss, "recipes/offpolicy.py")
-    begin_from(run.init, actor, loss)
+    begin_from(old, actor, loss)
     kept = keys_to_store(task, loss)
     summed = [key for key in loss.out_keys if key.startswith("loss_")]
     averaged = deepcopy(actor).requires_grad_(False).eval()
@@ -196,6 +197,7 @@ def main(config: DictConfig) -> None:
         final = judgement.write(folder, facts)
     metrics = {
         "figures": final,
+        "symbols": judgement.symbols if final else {},
         "split": split if final else None,
         "evaluations": evaluations,
         "seed": run.seed,

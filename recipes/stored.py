@@ -95,8 +95,8 @@ def with_data(config: DictConfig) -> DictConfig:
     return config
 
 
-def read_replay(folder: Path, settings: Mapping[str, Any], task: Task) -> dict[str, Any]:
-    """Stored rows that this task can read, and a checksum of them."""
+def read_replay(folder: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Stored rows that were collected with these settings, and a checksum of them."""
     path = folder / REPLAY
     if not path.exists():
         raise SystemExit(
@@ -114,17 +114,21 @@ def read_replay(folder: Path, settings: Mapping[str, Any], task: Task) -> dict[s
                 f"{path} was collected with {name} {there}, and {folder / SAVED} has {here}: bring"
                 " the file back as it was, or collect anew"
             )
-    task.load_state_dict(saved["task"])
+    return saved
+
+
+def check_rows(stored: Mapping[str, Any], folder: Path, task: Task) -> None:
+    """Refuses rows that this task cannot read."""
+    task.load_state_dict(stored["task"])
     expected = task.env.fake_tensordict().select(*task.stored)
     transform = task.replay_transform()
     if transform is not None:
         expected = transform.inv(expected.clone())
-    if spec_of(expected) != saved["spec"]:
+    if spec_of(expected) != stored["spec"]:
         raise SystemExit(
-            f"{path} holds rows of {saved['spec']}, and this version stores {spec_of(expected)}:"
-            " collect anew"
+            f"{folder / REPLAY} holds rows of {stored['spec']}, and this version stores"
+            f" {spec_of(expected)}: collect anew"
         )
-    return saved
 
 
 def _without_split(setting: Any) -> Any:

@@ -12,7 +12,7 @@ import math
 from typing import Any
 
 from rows import Row, hand_over
-from runs import SEEDS, train_all
+from runs import SEEDS, train_all, train_each
 
 from trading_torchrl.envs.reference import GarleanuPedersen
 from trading_torchrl.evaluation import interval
@@ -37,14 +37,11 @@ LEARN = {
 
 def learned(task: str, data: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
     """Metrics of every loss on every seed's data, in the order of the seeds."""
-    found: dict[str, list[dict[str, Any]]] = {name: [] for name in LEARN[task]}
-    for seed, run in zip(SEEDS, data, strict=True):
-        given = {
-            name: [f"data={run['folder']}", *settings] for name, settings in LEARN[task].items()
-        }
-        for name, runs in train_all(given, [seed], recipe="offline").items():
-            found[name] += runs
-    return found
+    given = {
+        name: [[f"data={run['folder']}", *settings] for run in data]
+        for name, settings in LEARN[task].items()
+    }
+    return train_each(given, recipe="offline")
 
 
 def figures(runs: list[dict[str, Any]], name: str) -> list[float]:

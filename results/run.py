@@ -38,10 +38,12 @@ EXPERIMENTS = (
     "learn_reference",
     "learn_market",
     "learn_pendulum",
+    "learn_losses",
+    "learn_symbols",
     "learn_offline",
     "kills",
 )
-TRAINING = ("learn_reference", "learn_market", "learn_pendulum", "learn_offline", "kills")
+TRAINING = tuple(name for name in EXPERIMENTS if name.startswith("learn_") or name == "kills")
 
 
 def fingerprint(name: str) -> str:

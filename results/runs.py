@@ -3,38 +3,42 @@
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "recipes"))
-from many_runs import Done, Job, command, run_all
+from many_runs import Job, command, run_all
 
-__all__ = ["SEEDS", "command", "train_all"]
+__all__ = ["SEEDS", "command", "train_all", "train_each"]
 
 RUNS = Path(__file__).resolve().parent / ".cache" / "runs"
 SEEDS = range(5)
 
 
 def train_all(
-    settings: Mapping[str, Sequence[str]], seeds: Sequence[int] = SEEDS, recipe: str = "offpolicy"
+    settings: Mapping[str, Sequence[str]], recipe: str = "offpolicy"
 ) -> dict[str, list[dict[str, Any]]]:
     """Trains with each list of overrides and each seed; their metrics by name, in seed order."""
+    return train_each({name: [given for _ in SEEDS] for name, given in settings.items()}, recipe)
+
+
+def train_each(
+    settings: Mapping[str, Sequence[Sequence[str]]], recipe: str = "offpolicy"
+) -> dict[str, list[dict[str, Any]]]:
+    """The same with a list of overrides for each seed."""
     jobs = [
         Job.of(name, seed, recipe, overrides, "test", RUNS)
-        for name, overrides in settings.items()
-        for seed in seeds
+        for name, given in settings.items()
+        for seed, overrides in zip(SEEDS, given, strict=True)
     ]
-    found: dict[tuple[str, int], Done] = {}
-    with closing(run_all(jobs, os.cpu_count() or 1)) as coming:
-        for done in tqdm(coming, total=len(jobs), desc="runs"):
-            found[done.job.name, done.job.seed] = done
+    runs = tqdm(run_all(jobs, os.cpu_count() or 1), total=len(jobs), desc="runs")
+    found = {(done.job.name, done.job.seed): done for done in runs}
     failed = [done for done in found.values() if done.failure]
     if failed:
         raise SystemExit(
             "\n\n".join(f"{each.job.folder}: {each.job.name}, seed {each.job.seed}:\n{each.failure}"
                         for each in failed)
         )  # fmt: skip
-    return {name: [found[name, seed].metrics for seed in seeds] for name in settings}
+    return {name: [found[name, seed].metrics for seed in SEEDS] for name in settings}

@@ -19,8 +19,13 @@ def make_task(
     num_envs: int,
     window: int | None = None,
     seed: int = 0,
+    earlier: Mapping[str, Any] | None = None,
 ) -> Task:
-    """The task that ``conf/market`` and ``conf/env`` describe."""
+    """The task that ``conf/market`` and ``conf/env`` describe.
+
+    From ``earlier``, the checkpoint of a run whose networks go on in this one, it takes what these
+    need to see the same: the scaler.
+    """
     if "problem" in env or "gym" in env:
         if window is not None:
             raise ValueError(f"only trading has windows of bars: window=null, got {window}")
@@ -29,4 +34,4 @@ def make_task(
                 f"only trading has rewards to choose: reward=null, got {env['reward']!r}"
             )
         return (Reference if "problem" in env else Gym)(env, num_envs, seed)
-    return Trading(market, env, num_envs, window, seed)
+    return Trading(market, env, num_envs, window, seed, earlier["task"] if earlier else {})

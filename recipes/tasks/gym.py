@@ -46,6 +46,7 @@ class Gym:
     score = "return"
     kind = "target"
     in_keys: tuple[str, ...] = ("observation",)
+    symbols: tuple[str, ...] = ()
     stored: tuple[Any, ...] = ROW
 
     def __init__(self, env: Mapping[str, Any], num_envs: int, seed: int) -> None:

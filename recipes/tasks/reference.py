@@ -29,6 +29,7 @@ class Reference:
     score = "optimum_share"
     kind = "target"
     in_keys: tuple[str, ...] = ("observation",)
+    symbols: tuple[str, ...] = ()
     stored: tuple[Any, ...] = ROW
 
     def __init__(self, env: Mapping[str, Any], num_envs: int, seed: int) -> None:

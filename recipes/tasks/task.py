@@ -13,7 +13,7 @@ from torchrl.envs import EnvBase, Transform
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from trading_torchrl.evaluation import write_report
-from trading_torchrl.evaluation.tables import Rows, Value
+from trading_torchrl.evaluation.tables import BySymbol, Rows, Value
 from trading_torchrl.monitoring import (
     ALLOWED,
     coverage,
@@ -66,6 +66,8 @@ class Judged:
     """figures of every policy"""
     control: Rows | None = None
     """the same where nothing can be earned"""
+    symbols: BySymbol = field(default_factory=dict)
+    """figures for each symbol, where symbols have names"""
     pictured: Mapping[str, Any] = field(default_factory=dict)
     """what pictures over time need: accounts, kind, bars_per_year"""
     training: Sequence[Mapping[str, float]] | None = None
@@ -75,7 +77,7 @@ class Judged:
         """Leaves ``report.html`` in the folder; returns the figures."""
         write_report(
             folder / "report.html", self.title, facts={**facts, **self.facts}, rows=self.rows,
-            control=self.control, training=self.training, **self.pictured,
+            control=self.control, symbols=self.symbols, training=self.training, **self.pictured,
         )  # fmt: skip
         return self.figures
 
@@ -91,6 +93,7 @@ def together(runs: Sequence[Judged]) -> Judged:
         figures=_listed([run.figures for run in runs]),
         rows=_listed_rows([run.rows for run in runs]),
         control=first.control and _listed_rows([run.control or {} for run in runs]),
+        symbols={name: _listed_rows([run.symbols[name] for run in runs]) for name in first.symbols},
     )
 
 
@@ -117,6 +120,8 @@ class Task(Protocol):
     inputs: int
     """width of what the networks see"""
     actions: int
+    symbols: tuple[str, ...]
+    """names behind ``("market", "symbol")``, the same in all splits; none where there are none"""
     score: str
     """name of the figure that decides which policy is best; more is better"""
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import cached_property, partial
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import Any
 
 import hydra.errors
 import hydra.utils
@@ -16,17 +15,12 @@ from torch import Tensor
 from torchrl.envs import EnvBase, TransformedEnv
 from torchrl.envs.utils import ExplorationType
 
+from tasks.markets import parts_of, predictable, unpredictable
 from tasks.task import ROW, Figures, Judged, Policy
 from trading_torchrl.data import (
-    WARMUP,
     Knobs,
     Market,
     Scaler,
-    load_csv,
-    slow_features,
-    split,
-    synthetic_market,
-    with_features,
 )
 from trading_torchrl.envs import MarketWindow, OraclePolicy, TradingEnv
 from trading_torchrl.envs.actions import NAMES
@@ -39,6 +33,7 @@ from trading_torchrl.evaluation import (
     follow,
     growth,
     judge,
+    judge_each,
     sharpe,
     simple_returns,
     whole_split,
@@ -56,35 +51,10 @@ EPISODES = ("episode_bars", "random_start", "random_symbols")
 """Settings of training alone: policies are judged over a whole split."""
 
 
-class Parts(NamedTuple):
-    """A market's splits; knobs where it is synthetic, so that its oracles are known."""
+MOST_SYMBOLS = 50
+"""With more, a table of symbols is no longer read."""
 
-    train: Market
-    validation: Market
-    test: Market
-    knobs: Knobs | None
-
-
-def drawn(paths: int, bars: int, seed: int, knobs: Knobs) -> Market:
-    """A synthetic market of so many bars after the warm-up."""
-    return with_features(synthetic_market(paths, bars + WARMUP, seed, knobs), slow_features)
-
-
-def parts_of(market: Mapping[str, Any]) -> Parts:
-    """Loads or draws what ``conf/market`` describes."""
-    if market["source"] == "synthetic":
-        knobs = Knobs(**market["knobs"])
-        train, validation, test = (
-            drawn(part["paths"], part["bars"], part["seed"], knobs)
-            for part in (market[name] for name in ("train", "validation", "test"))
-        )
-        return Parts(train, validation, test, knobs)
-    if market["source"] != "csv":
-        raise ValueError(f"market.source is synthetic or csv, got {market['source']!r}")
-    names = ("train", "validation", "meta", "test", "purge", "embargo")
-    loaded = with_features(load_csv(market["path"]), slow_features)
-    cut = split(loaded, **{name: market[name] for name in names})
-    return Parts(cut.train, cut.validation, cut.test, None)
+BY_SYMBOL = ("agent", "buy_and_hold")
 
 
 def reward_of(given: Any) -> Any:
@@ -115,6 +85,7 @@ class Trading:
         num_envs: int,
         window: int | None,
         seed: int,
+        earlier: Mapping[str, Any],
     ) -> None:
         env = {**env, "reward": reward_of(env["reward"])} if "reward" in env else env
         for name, allowed in SUITABLE.items():
@@ -126,7 +97,8 @@ class Trading:
                     f" {env[name]!r}"
                 )
         self.parts = parts_of(market)
-        self.scaler = Scaler.fit(self.parts.train)
+        self.symbols = self.parts.symbols
+        self.scaler = self._scaler(earlier.get("scaler"))
         self.judged = {name: value for name, value in env.items() if name not in EPISODES}
         self.seen: dict[str, Any] = {"window": window, "scaler": self.scaler}
         emit = ("equity", "share", "value", "index")
@@ -145,6 +117,18 @@ class Trading:
             self.actions = len(NAMES)
         features = 0 if window is None else window * base.table.shape[-1] * base.rules.assets
         self.inputs = len(base.observation_names) + features
+
+    def _scaler(self, saved: Mapping[str, Any] | None) -> Scaler:
+        """Networks that were trained with a scaler go on with it."""
+        market = self.parts.train
+        if saved is None:
+            return Scaler.fit(market)
+        scaler = Scaler(saved["mean"], saved["std"], **saved["_extra_state"])
+        try:
+            scaler.check(market.feature_names)
+        except ValueError as error:
+            raise SystemExit(f"the earlier run saw other features: {error}") from None
+        return scaler
 
     def _windowed(self, env: TradingEnv) -> EnvBase:
         return env if env.window is None else TransformedEnv(env, MarketWindow.of(env))
@@ -194,12 +178,10 @@ class Trading:
             name: judge(account, years, "target" if name.startswith("oracle_") else self.kind)
             for name, account in accounts.items()
         }
-        control = None
-        if self.parts.knobs is not None and self.parts.knobs.predictability:
-            nothing = replace(self.parts.knobs, predictability=0.0)
-            paths, bars = len(market.symbols), len(market)
-            still = drawn(paths, bars - WARMUP, 30_000, nothing)
-            traded = self._followed(still, nothing, policy, oracles=False, progress="martingale")
+        control, knobs = None, self.parts.knobs
+        if knobs is not None and predictable(knobs):
+            still = unpredictable(market, knobs)
+            traded = self._followed(still, None, policy, progress="martingale")
             control = {name: judge(each, years, self.kind) for name, each in traded.items()}
         rules = self.base.rules
         facts = {
@@ -210,7 +192,13 @@ class Trading:
         }
         figures = self._summary(rows, control) | self._shares(accounts, years)
         pictured = {"accounts": accounts, "kind": self.kind, "bars_per_year": years}
-        return Judged("Trading agent", facts, figures, rows, control, pictured)
+        symbols: dict[str, dict[str, Figures]] = {}
+        if len(self.symbols) <= MOST_SYMBOLS:
+            each = {name: judge_each(accounts[name], self.symbols, years) for name in BY_SYMBOL}
+            symbols = {
+                symbol: {name: each[name][symbol] for name in BY_SYMBOL} for symbol in self.symbols
+            }
+        return Judged("Trading agent", facts, figures, rows, control, symbols, pictured)
 
     def _summary(
         self, rows: Mapping[str, Figures], control: Mapping[str, Figures] | None
@@ -238,15 +226,21 @@ class Trading:
         return figures
 
     def state_dict(self) -> dict[str, Any]:
-        """Scaler, and a fingerprint of the prices that were trained and chosen on."""
-        return {"scaler": self.scaler.state_dict(), "prices_sha256": self._prices}
+        """Scaler, symbols, and a fingerprint of the prices that were trained and chosen on."""
+        return {
+            "scaler": self.scaler.state_dict(),
+            "symbols": list(self.symbols),
+            "prices_sha256": self._prices,
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Refuses other prices: nothing that was learned would mean the same on them."""
         if state["prices_sha256"] != self._prices:
+            new = [name for name in self.symbols if name not in state["symbols"]]
+            known = f"; of {', '.join(new)} it knows nothing, init= begins with it" if new else ""
             raise SystemExit(
                 "the prices are not those that this run was trained on: bring the files back as"
-                " they were, or start a new run"
+                f" they were, or start a new run{known}"
             )
         self.scaler.load_state_dict(state["scaler"])
 
@@ -256,9 +250,11 @@ class Trading:
             (self.parts.train.sha256() + self.parts.validation.sha256()).encode()
         ).hexdigest()
 
-    def _oracles(self, market: Market, knobs: Knobs | None) -> dict[str, Policy]:
+    def _oracles(
+        self, market: Market, knobs: Knobs | tuple[Knobs, ...] | None
+    ) -> dict[str, Policy]:
         """The best policies of a synthetic market, by what they know; they set targets."""
-        if knobs is None or knobs.predictability == 0:
+        if knobs is None or not predictable(knobs):
             return {}
         rules = self.base.rules
         band: dict[str, Any] = {
@@ -269,10 +265,9 @@ class Trading:
     def _followed(
         self,
         market: Market,
-        knobs: Knobs | None,
+        knobs: Knobs | tuple[Knobs, ...] | None,
         policy: Policy,
         *,
-        oracles: bool = True,
         progress: str,
     ) -> dict[str, Account]:
         """What became of every policy on this market, at the same costs."""
@@ -287,7 +282,7 @@ class Trading:
             "random": RandomPolicy(env),
         }
         runs |= {name: follow(env, each, progress=name) for name, each in others.items()}
-        best = self._oracles(market, knobs) if oracles else {}
+        best = self._oracles(market, knobs)
         if best:
             env = self._whole(market, actions="target")
         return runs | {name: follow(env, each, progress=name) for name, each in best.items()}

@@ -11,7 +11,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from trading_torchrl.data import Knobs, Market, synthetic_market, validate
+from trading_torchrl.data import Knobs, Market, named_market, split, synthetic_market, validate
 from trading_torchrl.envs import TradingEnv
 
 BARS_PER_YEAR = 1638
@@ -355,7 +355,6 @@ def test_no_predictability_is_a_martingale() -> None:
         ({"half_life": 0.0}, "half_life must be positive"),
         ({"noise": -0.1}, "noise must not be negative, got -0.1"),
         ({"noise": float("nan")}, "noise"),
-        ({"predictability": -1.0}, "predictability must not be negative"),
         ({"stability": 0.5}, "stability is a mean duration in bars, at least 1, got 0.5"),
         ({"regimes": ()}, "regimes must be some of"),
         ({"regimes": ("bull", "bull")}, "each once"),
@@ -409,3 +408,40 @@ def test_hidden_columns_never_reach_an_observation(market: Market) -> None:
             key[-1] if isinstance(key, tuple) else key for key in env.reset().keys(True, True)
         }
         assert not leaves & set(market.hidden)
+
+
+def test_a_named_symbol_is_its_own_path_whatever_stands_beside_it() -> None:
+    knobs = {"AAA": Knobs(), "BBB": Knobs(volatility=2.0), "CCC": Knobs(predictability=-1.0)}
+    whole = named_market(knobs, 400, seed=3)
+    validate(whole)
+    assert whole.symbols == ("AAA", "BBB", "CCC")
+    alone = named_market({"BBB": knobs["BBB"]}, 300, seed=3)
+    assert alone.close[:, 0].equal(whole.close[:300, 1])
+    assert not named_market(knobs, 400, seed=4).close.equal(whole.close)
+    parts = split(whole, purge=1)
+    assert {part.symbols for part in parts} == {whole.symbols}
+
+
+def test_prices_go_with_the_signal_or_against_it_and_both_together_tell_nothing() -> None:
+    """Known by least squares: the return of the next bar over the true signal."""
+    market = named_market(
+        {name: Knobs(predictability=side, trend=0.0) for name, side in (("A", 2.0), ("B", -2.0))},
+        60_000,
+    )
+    signal, earned = hidden(market, "true_signal")[:-1], returns(market)
+    slopes = (signal * earned).mean(0) / (signal**2).mean(0)
+    error = earned.std() / math.sqrt(len(signal))
+    assert slopes[0] == close_to(2 * EFFECT, error)
+    assert slopes[1] == close_to(-2 * EFFECT, error)
+    assert float((signal * earned).mean() / (signal**2).mean()) == close_to(0, error)
+
+
+def test_what_a_named_market_shows_is_no_name() -> None:
+    """The other columns of a synthetic path are computed from its knobs."""
+    assert set(named_market({"A": Knobs()}, 100).columns) == {"signal"}
+
+
+@pytest.mark.parametrize("given", [{"symbols": {}}, {"bars": 1}, {"seed": -1}])
+def test_bad_named_markets_are_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="at least one symbol"):
+        named_market(**{"symbols": {"A": Knobs()}, "bars": 10, "seed": 0, **given})

@@ -13,7 +13,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from trading_torchrl.data import Knobs, Market, synthetic_market
+from trading_torchrl.data import Knobs, Market, named_market, synthetic_market
 from trading_torchrl.envs import LONG_ONLY, LONG_SHORT, OraclePolicy, TradingEnv, solve_bands
 from trading_torchrl.envs.oracles import (
     KNOWLEDGE,
@@ -415,6 +415,26 @@ def test_long_only_oracle_in_its_environment(market: Market) -> None:
     assert account.share.min() >= 0
     assert 0.14 < float(account.share.max()) < 0.16
     assert (account.share == 0).any()
+
+
+def test_symbols_with_knobs_of_their_own_have_oracles_of_their_own() -> None:
+    """Side by side they have the bands that each has alone; with the other's they lose."""
+    knobs = {"WITH": Knobs(predictability=3.0), "AGAINST": Knobs(predictability=-3.0)}
+    market = named_market(knobs, 700, seed=2)
+    own = OraclePolicy(market, list(knobs.values()))
+    for row, (name, one) in enumerate(knobs.items()):
+        alone = OraclePolicy(market.select([name]), one)
+        assert own.lower[:, row].equal(alone.lower[:, 0])
+        assert own.upper[:, row].equal(alone.upper[:, 0])
+
+    def earned(policy: OraclePolicy) -> torch.Tensor:
+        account = follow(whole_split(market, compiled=False, **LONG_SHORT), policy)
+        return account.equity[:, -1] / account.equity[:, 0] - 1
+
+    assert earned(own).min() > 0.1
+    assert earned(OraclePolicy(market, list(knobs.values())[::-1])).max() < -0.1
+    with pytest.raises(ValueError, match="zip"):
+        OraclePolicy(market, [Knobs()])
 
 
 def test_oracles_refuse_what_they_cannot_know(market: Market) -> None:

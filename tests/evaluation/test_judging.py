@@ -16,6 +16,7 @@ from trading_torchrl.evaluation import (
     follow,
     growth,
     judge,
+    judge_each,
     max_drawdown,
     sharpe,
     simple_returns,
@@ -160,3 +161,13 @@ def test_other_kinds_of_actions(market: Market, kind: str) -> None:
     assert figures["trade_rate"] > 0.1
     with pytest.raises(ValueError, match="kind must be one of"):
         judge(followed(market, 0.0), market.bars_per_year, "hybrid")
+
+
+def test_each_symbol_has_the_figures_it_has_alone(market: Market) -> None:
+    account = followed(market, None)
+    found = judge_each(account, market.symbols, market.bars_per_year)
+    assert tuple(found) == market.symbols
+    for row, symbol in enumerate(market.symbols):
+        alone = Account(*(values[row : row + 1] for values in account))
+        figures = judge(alone, market.bars_per_year, "target")
+        assert found[symbol] == pytest.approx({name: figures[name] for name in found[symbol]})

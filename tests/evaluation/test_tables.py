@@ -6,7 +6,14 @@ import math
 
 import pytest
 
-from trading_torchrl.evaluation.tables import NORMAL_95, Value, interval_of, intervals
+from trading_torchrl.evaluation.tables import (
+    NORMAL_95,
+    Value,
+    interval_of,
+    intervals,
+    symbol_lines,
+    symbol_table,
+)
 
 STUDENT = 4.302653 / math.sqrt(3)
 
@@ -62,3 +69,21 @@ def test_the_intervals_of_a_row_are_those_that_are_shown() -> None:
     found = intervals(row)
     assert list(found) == ["growth", "growth_error"]
     assert found["growth"] == {**interval_of(row, "growth")._asdict(), "seeds": 3}
+
+
+def test_a_table_of_symbols_has_a_line_each() -> None:
+    symbols = {
+        "AAA": {"agent": {"growth": [0.1, 0.3]}, "buy_and_hold": {"growth": -0.05}},
+        "<B>": {"agent": {"growth": [0.0, 0.0]}, "buy_and_hold": {"growth": 1.0}},
+    }
+    lines = symbol_lines(symbols).splitlines()
+    assert [line.split() for line in lines] == [
+        ["growth", "growth"],
+        ["agent", "buy_and_hold"],
+        ["AAA", "+20.0%", "-5.0%"],
+        ["<B>", "+0.0%", "+100.0%"],
+    ]
+    assert len({len(line) for line in lines}) == 1
+    page = symbol_table(symbols)
+    assert "&lt;B&gt;" in page
+    assert "+20.0%<small>± " in page

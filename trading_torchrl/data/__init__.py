@@ -12,7 +12,7 @@ from trading_torchrl.data.scaler import Scaler
 from trading_torchrl.data.slow import slow_features
 from trading_torchrl.data.sources import load_csv, load_frame, load_index_series, load_parquet
 from trading_torchrl.data.splits import REGIMES, Splits, regime_labels, split, walk_forward
-from trading_torchrl.data.synthetic import Knobs, synthetic_market
+from trading_torchrl.data.synthetic import Knobs, named_market, synthetic_market
 from trading_torchrl.data.validation import validate
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "load_frame",
     "load_index_series",
     "load_parquet",
+    "named_market",
     "regime_labels",
     "slow_features",
     "split",

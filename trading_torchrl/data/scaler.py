@@ -108,8 +108,9 @@ class Scaler(nn.Module):
                 f"{features.shape[-1]} features, but the scaler was fitted on {len(self.names)}: "
                 f"{', '.join(self.names)}"
             )
-        scaled = (features - self.mean) / self.std
-        return scaled.clamp(-self.clip, self.clip).to(torch.float32)
+        # In place: a table of all bars is large.
+        scaled = (features - self.mean).div_(self.std).clamp_(-self.clip, self.clip)
+        return scaled.to(torch.float32)
 
     def get_extra_state(self) -> dict[str, Any]:
         """Names and clip, for the ``state_dict``."""

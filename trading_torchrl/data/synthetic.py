@@ -9,13 +9,15 @@ open costs no delay.
 from __future__ import annotations
 
 import math
+import zlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from trading_torchrl.data.features import with_features
+from trading_torchrl.data.features import FeatureFunction, with_features
 from trading_torchrl.data.market import Market
 
 BARS_PER_YEAR = 1638.0
@@ -37,8 +39,9 @@ class Knobs:
         stability: mean number of bars a regime lasts.
         regimes: which regimes occur, by name, all alike.
         half_life: bars in which the signal loses half its strength.
-        predictability: multiplies the signal's effect on returns; at 0 the drift goes too, and the
-            market is a martingale, in which nothing can earn after costs.
+        predictability: multiplies the signal's effect on returns; below 0 prices go against the
+            signal, and at 0 the drift goes too: the market is a martingale, in which nothing can
+            earn after costs.
     """
 
     volatility: float = 1.0
@@ -56,9 +59,8 @@ class Knobs:
         for name in ("volatility", "half_life"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
-        for name in ("noise", "predictability"):
-            if not getattr(self, name) >= 0:
-                raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
+        if not self.noise >= 0:
+            raise ValueError(f"noise must not be negative, got {self.noise}")
         if not self.stability >= 1:
             raise ValueError(
                 f"stability is a mean duration in bars, at least 1, got {self.stability}"
@@ -120,14 +122,61 @@ def synthetic_market(
             f" got symbols={symbols}, bars={bars}, seed={seed}"
         )
     knobs = replace(knobs or Knobs(), **turned)  # type: ignore[arg-type]
-    paths = [_path(bars, (seed, symbol), knobs) for symbol in range(symbols)]
+    paths = {f"SYN{each:03d}": _path(bars, (seed, each), knobs) for each in range(symbols)}
+    return with_features(_market(paths, bars, ("signal", "sentiment", "confidence")))
+
+
+def named_market(
+    symbols: Mapping[str, Knobs],
+    bars: int = 20_000,
+    seed: int = 0,
+    functions: Sequence[FeatureFunction] = (),
+) -> Market:
+    """Draws a market of symbols that differ in what moves them, features included.
+
+    A symbol's path follows from the seed and its name, whatever stands beside it. Of the columns
+    there is the signal alone: what else :func:`synthetic_market` shows is computed from a symbol's
+    knobs, and would tell which symbol it is.
+
+    Args:
+        symbols: knobs of each, by name.
+        bars: bars of each.
+        seed: any non-negative integer.
+        functions: further features, see :func:`~trading_torchrl.data.with_features`.
+
+    Example:
+        >>> knobs = {"UP": Knobs(), "DOWN": Knobs(predictability=-1.0, volatility=0.5)}
+        >>> market = named_market(knobs, bars=1_000)
+        >>> market.symbols, sorted(market.columns)
+        (('UP', 'DOWN'), ['signal'])
+    """
+    if not symbols or bars < 2 or seed < 0:
+        raise ValueError(
+            "at least one symbol, bars >= 2 and seed >= 0 are needed,"
+            f" got {len(symbols)} symbols, bars={bars}, seed={seed}"
+        )
+    whole: dict[str, Tensor] = {}
+    for row, (name, knobs) in enumerate(symbols.items()):
+        # One after the other: drawing a symbol takes several times the memory that it needs then.
+        path = _path(bars, (seed, zlib.crc32(name.encode())), knobs)
+        alone = with_features(_market({name: path}, bars, ("signal",)), *functions)
+        for key, tensor in alone._tensors():
+            if key != "timestamps":
+                size = (bars, len(symbols), *tensor.shape[2:])
+                whole.setdefault(key, tensor.new_empty(size))[:, row] = tensor[:, 0]
+    return alone._map(lambda key, tensor: whole.get(key, tensor), symbols=tuple(symbols))
+
+
+def _market(
+    paths: Mapping[str, dict[str, np.ndarray]], bars: int, observed: Sequence[str]
+) -> Market:
+    drawn = list(paths.values())
     stacked = {
-        name: torch.from_numpy(np.stack([path[name] for path in paths], 1)) for name in paths[0]
+        name: torch.from_numpy(np.stack([path[name] for path in drawn], 1)) for name in drawn[0]
     }
-    observed = ("signal", "sentiment", "confidence")
     hidden = ("true_signal", "regime", "expected_return")
-    market = Market(
-        symbols=tuple(f"SYN{symbol:03d}" for symbol in range(symbols)),
+    return Market(
+        symbols=tuple(paths),
         timestamps=_timestamps(bars),
         bars_per_year=BARS_PER_YEAR,
         columns={name: stacked[name] for name in observed},
@@ -138,7 +187,6 @@ def synthetic_market(
         close=stacked["close"],
         volume=stacked["volume"],
     )
-    return with_features(market)
 
 
 def _path(bars: int, key: tuple[int, int], knobs: Knobs) -> dict[str, np.ndarray]:

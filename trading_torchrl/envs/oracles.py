@@ -15,7 +15,7 @@ discounted: log growth for a risk aversion of 1.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -190,7 +190,8 @@ class OraclePolicy(TensorDictModuleBase):
 
     Args:
         market: the synthetic market the environment trades.
-        knobs: the knobs it was drawn with.
+        knobs: the knobs it was drawn with; of :func:`~trading_torchrl.data.named_market` one of
+            each symbol, in their order.
         knowledge: see the module.
         cap: the environment's ``max_position``.
         short: whether the environment allows shorts.
@@ -211,7 +212,7 @@ class OraclePolicy(TensorDictModuleBase):
     def __init__(
         self,
         market: Market,
-        knobs: Knobs,
+        knobs: Knobs | Sequence[Knobs],
         knowledge: Knowledge = "full",
         *,
         cap: float = 1.0,
@@ -225,10 +226,19 @@ class OraclePolicy(TensorDictModuleBase):
         self.cap = cap
         self.lower: Tensor
         self.upper: Tensor
-        bands = solve_bands(
-            knobs, knowledge, cap=cap, short=short, risk_aversion=risk_aversion, cost=cost
-        )
-        lower, upper = bands.at(*knowledge_of(market, knobs, knowledge))
+
+        def edges(market: Market, knobs: Knobs) -> tuple[Tensor, Tensor]:
+            bands = solve_bands(
+                knobs, knowledge, cap=cap, short=short, risk_aversion=risk_aversion, cost=cost
+            )
+            return bands.at(*knowledge_of(market, knobs, knowledge))
+
+        if isinstance(knobs, Knobs):
+            lower, upper = edges(market, knobs)
+        else:
+            alone = [market.select([symbol]) for symbol in market.symbols]
+            found = [edges(one, own) for one, own in zip(alone, knobs, strict=True)]
+            lower, upper = (torch.cat(side, 1) for side in zip(*found, strict=True))
         self.register_buffer("lower", lower)
         self.register_buffer("upper", upper)
 

@@ -9,7 +9,7 @@ from trading_torchrl.evaluation.comparing import (
     paired_difference,
 )
 from trading_torchrl.evaluation.episode import plot_episode
-from trading_torchrl.evaluation.judging import judge
+from trading_torchrl.evaluation.judging import judge, judge_each
 from trading_torchrl.evaluation.metrics import (
     calmar,
     exposure,
@@ -62,6 +62,7 @@ __all__ = [
     "growth_picture",
     "interval",
     "judge",
+    "judge_each",
     "learning_curve",
     "max_drawdown",
     "paired_difference",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from torch import Tensor
 
 from trading_torchrl.evaluation.metrics import (
@@ -87,6 +89,30 @@ def judge(account: Account, bars_per_year: float, kind: str) -> dict[str, float]
         "largest_name_share": largest_share(names),
         "exact_repeats": float(longest_repeat(account.action[:, 1:])),
         "trade_rate": trade_rate(value[:, 1:]),
+    }
+
+
+def judge_each(
+    account: Account, symbols: Sequence[str], bars_per_year: float
+) -> dict[str, dict[str, float]]:
+    """A few of the figures of :func:`judge` for each symbol by itself.
+
+    Args:
+        account: what became of the policy, one row a symbol.
+        symbols: their names, in this order.
+        bars_per_year: of the market.
+    """
+    equity, returns = account.equity, simple_returns(account.equity)
+    found = {
+        "sharpe_ratio_mean": sharpe(returns, bars_per_year),
+        "growth": growth(returns, bars_per_year),
+        "max_drawdown": max_drawdown(equity),
+        "turnover": turnover(account.value, equity, bars_per_year),
+        "position_std": account.share[:, 1:].std(-1, correction=0),
+    }
+    return {
+        symbol: {name: float(values[row]) for name, values in found.items()}
+        for row, symbol in enumerate(symbols)
     }
 
 

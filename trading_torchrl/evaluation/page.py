@@ -26,6 +26,7 @@ thead th { vertical-align: bottom; border-bottom: 2px solid #b8c2cc; white-space
 tbody tr + tr { border-top: 1px solid #edf0f3; }
 tbody th.group { padding-top: 1.1rem; font-weight: 600; color: #16508f; }
 small, figcaption, p.about { color: #5f6b7a; }
+summary { cursor: pointer; color: #5f6b7a; font-size: .88rem; margin: .3rem 0; }
 small { display: block; font-size: .78rem; font-weight: normal; }
 figure { margin: 1.2rem 0 2rem; } img { max-width: 100%; height: auto; }
 figcaption, p.about { font-size: .88rem; margin: .3rem 0; }
@@ -50,6 +51,11 @@ def section(heading: str, content: str) -> str:
 def paragraph(text: str) -> str:
     """Small print."""
     return f'<p class="about">{escape(text)}</p>'
+
+
+def folded(summary: str, content: str) -> str:
+    """What can be closed."""
+    return f"<details open><summary>{escape(summary)}</summary>\n{content}\n</details>"
 
 
 def listed(facts: Mapping[str, str]) -> str:

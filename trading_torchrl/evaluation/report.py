@@ -10,7 +10,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from trading_torchrl.evaluation.page import image, listed, page, paragraph, section
+from trading_torchrl.evaluation.page import folded, image, listed, page, paragraph, section
 from trading_torchrl.evaluation.pictures import (
     SHOWN_BARS,
     action_picture,
@@ -23,9 +23,11 @@ from trading_torchrl.evaluation.rollout import Account
 from trading_torchrl.evaluation.tables import (
     CONTROLLED,
     YARDSTICK,
+    BySymbol,
     Rows,
     html_table,
     intervals,
+    symbol_table,
     with_errors,
     with_shares,
 )
@@ -42,6 +44,7 @@ def write_report(
     bars_per_year: float | None = None,
     training: Sequence[Mapping[str, float]] | None = None,
     control: Rows | None = None,
+    symbols: BySymbol | None = None,
     notes: Sequence[str] = (),
 ) -> None:
     """Writes ``path`` and, beside it, the figures in a file that ends in ``.json``.
@@ -64,6 +67,8 @@ def write_report(
         training: logged rows with ``frames``, see
             :func:`~trading_torchrl.evaluation.training_picture`.
         control: figures of the policies where nothing can be earned.
+        symbols: figures of policies for each symbol, see
+            :func:`~trading_torchrl.evaluation.judge_each`.
         notes: what else a reader should know.
     """
     path = Path(path)
@@ -78,6 +83,8 @@ def write_report(
     parts = [section("What was run", listed(facts))]
     if rows:
         parts.append(section("Results", html_table(rows) + _about(accounts)))
+    if symbols:
+        parts.append(section("By symbol", folded(f"{len(symbols)} symbols", symbol_table(symbols))))
     if accounts:
         assert kind is not None
         assert bars_per_year is not None
@@ -105,6 +112,7 @@ def write_report(
         "policies": rows,
         "intervals": {policy: intervals(row) for policy, row in rows.items()},
         "control": control,
+        "symbols": symbols,
         "training": training,
         "notes": list(notes),
     }

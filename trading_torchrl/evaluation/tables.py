@@ -15,6 +15,9 @@ Value = float | Sequence[float]
 Rows = Mapping[str, Mapping[str, Value]]
 """Policy -> figure -> value."""
 
+BySymbol = Mapping[str, Rows]
+"""Symbol -> policy -> figure -> value."""
+
 YARDSTICK = "oracle_full"
 SHARES = {"sharpe_share": "sharpe_ratio_mean", "growth_share": "growth"}
 ERRORS = {
@@ -110,6 +113,49 @@ def html_table(rows: Rows, grouped: bool = True) -> str:
         + "\n".join(lines)
         + "\n</tbody></table></div>"
     )
+
+
+def symbol_table(symbols: BySymbol) -> str:
+    """Symbols down, figures across, and under each figure the policies."""
+    columns = _symbol_columns(symbols)
+    head = "".join(
+        f"<th>{escape(shown.label)}<small>{escape(policy)}</small></th>"
+        for _, shown, policy in columns
+    )
+    lines = []
+    for symbol, rows in symbols.items():
+        cells = "".join(_cell(name, rows[policy], each.style) for name, each, policy in columns)
+        lines.append(f"<tr><th>{escape(symbol)}</th>{cells}</tr>")
+    return (
+        f'<div class="wide"><table><thead><tr><th></th>{head}</tr></thead>\n<tbody>\n'
+        + "\n".join(lines)
+        + "\n</tbody></table></div>"
+    )
+
+
+def symbol_lines(symbols: BySymbol) -> str:
+    """The same as plain text, means only."""
+    columns = _symbol_columns(symbols)
+    table = [
+        ["", *(shown.label for _, shown, _ in columns)],
+        ["", *(policy for _, _, policy in columns)],
+    ]
+    for symbol, rows in symbols.items():
+        means = ((_number(rows[policy][name]), each.style) for name, each, policy in columns)
+        table.append([symbol, *(f"{mean:{style}}" for mean, style in means)])
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    return "\n".join(
+        "  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]).rstrip()
+        for line in table
+    )
+
+
+def _symbol_columns(symbols: BySymbol) -> list[tuple[str, Shown, str]]:
+    """Figure, how it is shown, and policy of each column."""
+    first = next(iter(symbols.values()))
+    names = dict.fromkeys(name for row in first.values() for name in row)
+    known = {name: shown for figures in KNOWN.values() for name, shown in figures.items()}
+    return [(name, known[name], policy) for name in names for policy in first]
 
 
 def _groups(rows: Rows) -> dict[str, dict[str, Shown]]:

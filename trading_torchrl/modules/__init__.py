@@ -24,6 +24,7 @@ from trading_torchrl.modules.normalised import (
     NormalisedEnsembleMLP,
     make_normalised_critics,
 )
+from trading_torchrl.modules.per_symbol import PerSymbolMLP, SymbolHeads
 from trading_torchrl.modules.squashed_normal import SquashedNormal
 
 __all__ = [
@@ -35,7 +36,9 @@ __all__ = [
     "Network",
     "NoisyTanh",
     "NormalisedEnsembleMLP",
+    "PerSymbolMLP",
     "SquashedNormal",
+    "SymbolHeads",
     "follow_slowly",
     "frozen",
     "make_actor",

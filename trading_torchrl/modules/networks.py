@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
+from typing import Any
 
 import torch
 from tensordict.nn import TensorDictModule
@@ -53,6 +55,11 @@ class MLP(nn.Module):
     def __init__(self, inputs: int, hidden: Sequence[int], outputs: int) -> None:
         super().__init__()
         self.layers = nn.ModuleList(nn.Linear(*size) for size in _sizes(inputs, hidden, outputs))
+
+    @staticmethod
+    def ensemble(members: int, inputs: int, hidden: Sequence[int], outputs: int) -> EnsembleMLP:
+        """Several with one call: ``[*batch, members, outputs]``."""
+        return EnsembleMLP(members, inputs, hidden, outputs)
 
     def forward(self, *inputs: Tensor) -> Tensor:
         """``[*batch, outputs]``."""
@@ -233,14 +240,10 @@ def make_critics(
 ) -> TensorDictModule:
     """An ensemble of critics: reads ``in_keys`` and ``action``.
 
-    Writes ``state_action_value`` ``[*, members, objectives]``. Perceptrons are one product.
+    Writes ``state_action_value`` ``[*, members, objectives]``. Networks whose class has an
+    ``ensemble(members, inputs, hidden, outputs)`` of its own, as perceptrons, are one product.
     """
-    size = (inputs + actions, hidden, objectives)
-    critics: nn.Module
-    if network is MLP:
-        critics = EnsembleMLP(members, *size)
-    else:
-        critics = Ensemble([network(*size) for _ in range(members)])
+    critics = _ensemble(network, members, inputs + actions, hidden, objectives)
     return TensorDictModule(critics, in_keys=[*in_keys, "action"], out_keys=["state_action_value"])
 
 
@@ -258,3 +261,14 @@ def make_value(
     """
     value = network(inputs, hidden, 1)
     return TensorDictModule(value, in_keys=list(in_keys), out_keys=["state_value"])
+
+
+def _ensemble(network: Network, members: int, *size: Any) -> nn.Module:
+    kind: Any = network
+    settings: dict[str, Any] = {}
+    if isinstance(network, partial):
+        kind, settings = network.func, network.keywords
+    # A subclass computes something else than what its parent's ensemble does.
+    if "ensemble" in getattr(kind, "__dict__", {}):
+        return kind.ensemble(members, *size, **settings)
+    return Ensemble([network(*size) for _ in range(members)])

@@ -1,0 +1,86 @@
+"""Markets from settings: splits of your own prices, or drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from trading_torchrl.data import (
+    WARMUP,
+    Knobs,
+    Market,
+    load_csv,
+    named_market,
+    slow_features,
+    split,
+    synthetic_market,
+    with_features,
+)
+
+
+class Parts(NamedTuple):
+    """A market's splits; knobs where it is synthetic, so that its oracles are known."""
+
+    train: Market
+    validation: Market
+    test: Market
+    knobs: Knobs | tuple[Knobs, ...] | None
+    """of all symbols, or of each"""
+    symbols: tuple[str, ...]
+    """their names, where they are the same in all splits"""
+
+
+def drawn(paths: int, bars: int, seed: int, knobs: Knobs) -> Market:
+    """A synthetic market of so many bars after the warm-up."""
+    return with_features(synthetic_market(paths, bars + WARMUP, seed, knobs), slow_features)
+
+
+def parts_of(market: Mapping[str, Any]) -> Parts:
+    """Loads or draws what ``conf/market`` describes."""
+    if market["source"] == "synthetic":
+        knobs = Knobs(**market["knobs"])
+        train, validation, test = (
+            drawn(part["paths"], part["bars"], part["seed"], knobs)
+            for part in (market[name] for name in ("train", "validation", "test"))
+        )
+        return Parts(train, validation, test, knobs, ())
+    if market["source"] == "synthetic_symbols":
+        named = turned(market)
+        loaded = named_market(named, market["bars"], market["seed"], [slow_features])
+        each = tuple(named.values())
+    elif market["source"] == "csv":
+        loaded, each = with_features(load_csv(market["path"]), slow_features), None
+    else:
+        raise ValueError(
+            f"market.source is synthetic, synthetic_symbols or csv, got {market['source']!r}"
+        )
+    names = ("train", "validation", "meta", "test", "purge", "embargo")
+    cut = split(loaded, **{name: market[name] for name in names})
+    return Parts(cut.train, cut.validation, cut.test, each, loaded.symbols)
+
+
+def predictable(knobs: Knobs | tuple[Knobs, ...]) -> bool:
+    """Whether there is anything to earn."""
+    return any(each.predictability for each in ((knobs,) if isinstance(knobs, Knobs) else knobs))
+
+
+def turned(market: Mapping[str, Any]) -> dict[str, Knobs]:
+    """Knobs of the symbols that ``conf/market`` names, or of those among them that it asks for."""
+    known = market["symbols"]
+    asked = list(known) if market["only"] is None else market["only"]
+    if not asked or any(name not in known for name in asked):
+        raise ValueError(f"market.only is some of {', '.join(known)}, or null; got {asked}")
+    return {name: Knobs(**known[name]) for name in asked}
+
+
+def unpredictable(market: Market, knobs: Knobs | tuple[Knobs, ...]) -> Market:
+    """As many symbols and bars, on which nothing can be earned."""
+    bars = len(market) - WARMUP
+    if isinstance(knobs, Knobs):
+        return drawn(len(market.symbols), bars, 30_000, replace(knobs, predictability=0.0))
+    still = {
+        name: replace(each, predictability=0.0)
+        for name, each in zip(market.symbols, knobs, strict=True)
+    }
+    return named_market(still, len(market), 30_000, [slow_features])
