@@ -143,12 +143,11 @@ def begin_from(
             f"init={earlier['folder']}: nothing of that run's actor fits this one's, or not all"
             " that is frozen; choose the same network, hidden, window, actions and critics"
         )
-    for name, slow in loss.named_children():
-        if name.startswith("target_"):
-            fast = getattr(loss, name.removeprefix("target_"))
-            for own, copied in zip(fast.parameters(), slow.parameters(), strict=True):
-                if not own.requires_grad:  # nor will it move: its copy must not either
-                    copied.data.copy_(own.data)
+    own = dict(loss.named_parameters())
+    for name, copied in own.items():
+        fast = own.get(name.removeprefix("target_"))
+        if fast is not None and fast is not copied and not fast.requires_grad:
+            copied.data.copy_(fast.data)  # it will not move: its copy must not either
 
 
 def _take(module: nn.Module, saved: Mapping[str, Any]) -> set[str]:

@@ -39,6 +39,7 @@ EXPERIMENTS = (
     "learn_market",
     "learn_pendulum",
     "learn_losses",
+    "learn_discrete",
     "learn_symbols",
     "learn_offline",
     "kills",

@@ -53,7 +53,7 @@ def best_constant(samples, expectile):
     for _ in range(60):
         middle = torch.tensor((low + high) / 2, dtype=torch.float64, requires_grad=True)
         (slope,) = torch.autograd.grad(expectile_loss(samples - middle, expectile).mean(), middle)
-        low, high = (float(middle), high) if slope < 0 else (low, float(middle))
+        low, high = (middle.item(), high) if slope < 0 else (low, middle.item())
     return low
 
 

@@ -24,8 +24,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 COMMON = (
     "env=garleanu_pedersen hidden=[16] batch_size=32 alerts=none env.num_envs=8 warmup_frames=64"
-    " updates_per_frame=0.125 total_frames=1_600 evaluate_every=800 checkpoint_every=160"
-    " log_every=160"
+    " updates_per_frame=0.125 +env.steps=20 total_frames=1_600 evaluate_every=800"
+    " checkpoint_every=160 log_every=160"
 )
 
 

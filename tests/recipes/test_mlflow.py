@@ -4,16 +4,11 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from running import REFERENCE, ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
-TINY = [
-    "hidden=[16]", "threads=1", "batch_size=32", "alerts=none", "env=garleanu_pedersen",
-    "env.num_envs=8", "updates_per_frame=0.125", "warmup_frames=64", "total_frames=640",
-    "evaluate_every=320", "checkpoint_every=320", "log_every=160",
-]  # fmt: skip
+TINY = [*REFERENCE, "total_frames=640", "evaluate_every=320"]
 
 
 def run(*overrides, **environment):

@@ -6,56 +6,22 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import time
-from pathlib import Path
 
 import pytest
+import running
 import yaml
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
+from running import ROOT, command, done, metrics_of, run, same
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from trading_torchrl.checkpoint import load, save
 
-ROOT = Path(__file__).resolve().parents[2]
-
-TINY = ["hidden=[16]", "threads=1", "batch_size=32", "alerts=none", "env.num_envs=8",
-        "updates_per_frame=0.125", "warmup_frames=64", "evaluate_every=320",
-        "checkpoint_every=320", "log_every=160"]  # fmt: skip
-REFERENCE = [*TINY, "env=garleanu_pedersen", "+env.steps=20", "total_frames=320"]
-MARKET = [
-    *TINY, "total_frames=320", "+env.compiled=false", "+env.episode_bars=100",
-    "market.train.paths=4", "market.train.bars=300", "market.validation.paths=2",
-    "market.validation.bars=60", "market.test.paths=3", "market.test.bars=80",
-]  # fmt: skip
+SHORT = ["total_frames=320", "evaluate_every=320"]
+REFERENCE = [*running.REFERENCE, *SHORT]
+MARKET = [*running.MARKET, *SHORT]
 OFFLINE = ["threads=1", "updates=60", "evaluate_every=30", "checkpoint_every=20", "log_every=20"]
-
-
-def command(name, folder, *overrides):
-    given = [] if folder is None else [f"hydra.run.dir={folder}"]
-    return [sys.executable, str(ROOT / "recipes" / f"{name}.py"), *given, *overrides]
-
-
-def run(name, folder, *overrides, **settings):
-    return subprocess.run(
-        command(name, folder, *overrides), capture_output=True, text=True, cwd=ROOT, **settings
-    )
-
-
-def metrics_of(folder):
-    return json.loads((folder / "metrics.json").read_text())
-
-
-def done(name, folder, *overrides):
-    ended = run(name, folder, *overrides)
-    assert ended.returncode == 0, ended.stderr
-    return metrics_of(folder)
-
-
-def same(first, second):
-    """All but what comparisons leave out."""
-    return all(first[key] == second[key] for key in first if key not in ("runtime", "stopped"))
 
 
 @pytest.fixture(scope="module")
@@ -236,12 +202,12 @@ def test_rows_of_other_settings_are_refused(stored, data, tmp_path):
     task = importlib.import_module("tasks").make_task(
         settings["market"], settings["env"], settings["num_envs"]
     )
-    assert stored.read_replay(data, settings, task)["filled"] == 320
+    assert stored.read_replay(data, settings)["filled"] == 320
     other = settings | {"env": settings["env"] | {"cost": 2.0}}
     with pytest.raises(SystemExit, match="was collected with env"):
-        stored.read_replay(data, other, task)
+        stored.read_replay(data, other)
     task.stored = task.stored[:-1]
     with pytest.raises(SystemExit, match="collect anew"):
-        stored.read_replay(data, settings, task)
+        stored.check_rows(stored.read_replay(data, settings), data, task)
     with pytest.raises(SystemExit, match=r"collect with replay\.save=true"):
-        stored.read_replay(tmp_path, settings, task)
+        stored.read_replay(tmp_path, settings)

@@ -6,13 +6,13 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from test_offpolicy import TINY, metrics_of, run, same, trained
+from running import TINY, metrics_of, run, same, trained
 
 from trading_torchrl.checkpoint import Checkpoints, load
 
 SMALL = [
-    *TINY, "env.num_envs=8", "updates_per_frame=0.125", "warmup_frames=64", "total_frames=640",
-    "evaluate_every=640", "checkpoint_every=320", "log_every=160", "+env.compiled=false",
+    *TINY, "total_frames=640",
+    "evaluate_every=640", "checkpoint_every=320", "+env.compiled=false",
     "+env.episode_bars=100", "network=per_symbol",
 ]  # fmt: skip
 TEN = [*SMALL, "market=ten_symbols", "market.bars=1_000", "market.embargo=5"]
@@ -73,7 +73,7 @@ def test_figures_of_each_symbol_are_in_all_that_a_run_leaves(three):
     mean = np.mean([rows["agent"]["growth"] for rows in metrics["symbols"].values()])
     assert mean == pytest.approx(metrics["figures"]["growth"])
     assert "By symbol" in (folder / "report.html").read_text()
-    said = run(None, f"run={folder}", name="evaluate")
+    said = run("evaluate", None, f"run={folder}")
     assert said.returncode == 0, said.stderr
     lines = [line.split() for line in said.stdout.splitlines() if line.startswith("ROWAN")]
     assert len(lines) == 1
@@ -100,7 +100,7 @@ def test_a_frozen_trunk_stays_and_the_run_goes_on_bit_for_bit_without_the_first(
     finally:
         moved.rename(folder)
     # What it began with may be gone.
-    done = run(None, f"resume={halves}", "stop_at=null")
+    done = run("offpolicy", None, f"resume={halves}", "stop_at=null")
     assert done.returncode == 0, done.stderr
     assert same(whole, metrics_of(halves))
     before, after = saved_of(folder), saved_of(halves)
@@ -136,7 +136,7 @@ def test_a_new_symbol_of_your_own_gets_a_head(tmp_path):
     # Prices with a symbol that a run knows nothing of are not evaluated as if it did.
     write(tmp_path / "kept", "BBB")
     (tmp_path / "kept" / "BBB.csv").rename(two / "BBB.csv")
-    refused = run(None, f"run={tmp_path / 'first'}", name="evaluate")
+    refused = run("evaluate", None, f"run={tmp_path / 'first'}")
     assert refused.returncode == 1
     assert "of BBB it knows nothing, init= begins with it" in refused.stderr
 
@@ -150,6 +150,6 @@ def test_what_does_not_fit_is_refused(three, tmp_path):
         ([*overrides, FROZEN, f"init={folder}", "critics=3"], "window, actions and critics"),
         ([*overrides, "market.only=[NOBODY]"], "market.only is some of ALDER, BIRCH"),
     ):
-        refused = run(tmp_path, *given)
+        refused = run("offpolicy", tmp_path, *given)
         assert refused.returncode == 1
         assert said in refused.stderr, refused.stderr[-500:]

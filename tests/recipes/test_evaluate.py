@@ -1,0 +1,88 @@
+"""Trained runs judged again, from their folders."""
+
+import json
+
+import numpy as np
+import pandas as pd
+from running import (
+    MARKET,
+    REFERENCE,
+    run,
+    trained,
+)
+
+
+def trained_in(folder, *overrides):
+    trained(folder, *REFERENCE, *overrides)
+    return folder
+
+
+def test_several_seeds_become_one_report(straight, tmp_path):
+    folder, first = straight
+    second = trained(tmp_path / "second", *REFERENCE, "seed=1")
+    both = f"run=[{folder},{tmp_path / 'second'}]"
+    done = run("evaluate", None, both, f"out={tmp_path / 'out'}", "split=test")
+    assert done.returncode == 0, done.stderr
+    judged = json.loads((tmp_path / "out" / "evaluation_test.json").read_text())
+    assert [each["seed"] for each in judged["runs"]] == [0, 1]
+    shares = judged["figures"]["optimum_share"]
+    assert len(shares) == 2
+    assert shares[0] != shares[1]
+    assert "2 seeds" in (tmp_path / "out" / "evaluation_test" / "report.html").read_text()
+    # On the split that the runs reported themselves, it is what they said.
+    name = f"checkpoint=frames_{first['frames']:012d}.pt"
+    run("evaluate", None, both, f"out={tmp_path / 'out'}", name)
+    (again,) = (tmp_path / "out").glob("evaluation_validation_frames_*.json")
+    said = json.loads(again.read_text())["figures"]["optimum_share"]
+    assert said == [each["figures"]["optimum_share"] for each in (first, second)]
+
+    assert "give out=" in run("evaluate", None, both).stderr
+    for other, said in (
+        (trained_in(tmp_path / "other", "lr=1e-3", "seed=1"), "these runs differ in lr"),
+        (folder, "these runs have seeds [0, 0]"),
+        (trained_in(tmp_path / "half", "seed=1", "stop_at=640"), "finish both"),
+    ):
+        refused = run("evaluate", None, f"run=[{folder},{other}]", f"out={tmp_path / 'no'}")
+        assert refused.returncode == 1
+        assert said in refused.stderr
+    missing = run("evaluate", None, f"run={folder}", "checkpoint=frames_9.pt")
+    assert "frames_9.pt cannot be read" in missing.stderr
+
+
+def test_prices_from_files(tmp_path):
+    prices = tmp_path / "prices"
+    prices.mkdir()
+    generator = np.random.default_rng(0)
+    for name in ("AAA", "BBB"):
+        close = 100 * np.exp(np.cumsum(0.01 * generator.standard_normal(700)))
+        frame = pd.DataFrame(
+            {
+                "timestamp": pd.date_range("2015-01-01", periods=700, freq="D"),
+                "open": close, "high": close * 1.01, "low": close * 0.99, "close": close,
+                "volume": 1e6,
+            }
+        )  # fmt: skip
+        frame.to_csv(prices / f"{name}.csv", index=False)
+    overrides = [each for each in MARKET if not each.startswith("market.")]
+    metrics = trained(
+        tmp_path / "run", *overrides, "market=csv", f"market.path={prices}", "market.embargo=5",
+        "env=long_only",
+    )  # fmt: skip
+    assert "buy_and_hold/growth" in metrics["figures"]
+    done = run("evaluate", None, f"run={tmp_path / 'run'}", "split=test")
+    assert done.returncode == 0, done.stderr
+    judged = json.loads((tmp_path / "run" / "evaluation_test.json").read_text())
+    assert judged["split"] == "test"
+    assert np.isfinite(judged["figures"]["growth"])
+    assert (tmp_path / "run" / "evaluation_test" / "report.html").exists()
+    refused = run("evaluate", None, f"run={tmp_path / 'run'}", "split=train")
+    assert "split is validation or test, got 'train'" in refused.stderr
+    # Other prices on the same days: what was learned means nothing on them.
+    frame["close"] = frame["close"] * 1.001
+    frame.to_csv(prices / "BBB.csv", index=False)
+    for other in (
+        run("offpolicy", None, f"resume={tmp_path / 'run'}", "total_frames=700"),
+        run("evaluate", None, f"run={tmp_path / 'run'}"),
+    ):
+        assert other.returncode == 1
+        assert "the prices are not those that this run was trained on" in other.stderr

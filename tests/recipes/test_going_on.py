@@ -1,0 +1,120 @@
+"""Runs that stop and go on, and runs that are repeated."""
+
+import signal
+import subprocess
+import time
+
+import pytest
+from running import (
+    MARKET,
+    REFERENCE,
+    TINY,
+    command,
+    metrics_of,
+    run,
+    same,
+    stopped_and_resumed,
+    trained,
+)
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+
+def test_one_seed_is_one_result_and_another_seed_another(straight, tmp_path):
+    _, first = straight
+    assert same(first, trained(tmp_path / "again", *REFERENCE))
+    other = trained(tmp_path / "other", *REFERENCE, "seed=1")
+    assert other["parameters_sha256"] != first["parameters_sha256"]
+
+
+def test_stopping_and_going_on_changes_nothing(straight, tmp_path):
+    _, whole = straight
+    # 560 is no multiple of anything, and in the middle of an episode of 20 steps.
+    assert same(whole, stopped_and_resumed(tmp_path / "halves", REFERENCE, 560))
+
+
+@pytest.mark.parametrize(
+    "changed", [["window=null"], ["window=8"], ["+env.compiled=true", "threads=2"]]
+)
+def test_a_market_run_goes_on_too(tmp_path, changed):
+    names = [each.split("=")[0] for each in changed]
+    overrides = [*(each for each in MARKET if each.split("=")[0] not in names), *changed]
+    whole = trained(tmp_path / "whole", *overrides)
+    assert same(whole, stopped_and_resumed(tmp_path / "halves", overrides, 360))
+    assert {"growth_share", "sortino", "stochastic_sharpe"} <= whole["evaluations"][0].keys()
+    figures = whole["figures"]
+    assert {
+        "sharpe_share",
+        "growth_share",
+        "martingale/net_profit",
+        "random/growth",
+    } <= figures.keys()
+    events = EventAccumulator(str(tmp_path / "whole")).Reload().Tags()["scalars"]
+    assert {
+        "train/trade_execution_rate", "eval/sharpe_ratio_mean", "eval/sortino",
+        "eval/total_return", "eval/growth_share", "eval/max_drawdown", "eval/win_rate",
+        "eval/profit_factor", "eval/position_std",
+    } <= set(events)  # fmt: skip
+    report = (tmp_path / "whole" / "report.html").read_text()
+    for said in ("3 bps", "next open", "oracle_full", "buy_and_hold", "Control"):
+        assert said in report, said
+
+
+def test_a_folder_that_holds_a_run_is_refused(straight):
+    folder, metrics = straight
+    refused = run("offpolicy", folder, *REFERENCE)
+    assert refused.returncode != 0
+    assert "holds a run already" in refused.stderr
+    assert metrics_of(folder) == metrics
+
+
+def test_only_the_length_may_change_when_going_on(straight):
+    folder, _ = straight
+    refused = run("offpolicy", None, f"resume={folder}", "lr=1e-2")
+    assert refused.returncode != 0
+    assert "lr cannot change" in refused.stderr
+    assert "no config.yaml" in run("offpolicy", None, f"resume={folder.parent}/nothing").stderr
+    assert not (folder.parent / "nothing").exists()
+
+
+def test_a_longer_run_goes_on_from_a_finished_one(tmp_path):
+    trained(tmp_path, *REFERENCE)
+    done = run("offpolicy", None, f"resume={tmp_path}", "total_frames=1_600")
+    assert done.returncode == 0, done.stderr
+    assert metrics_of(tmp_path)["frames"] == 1_600
+    assert "total_frames: 1600" in (tmp_path / "config.yaml").read_text()
+
+
+LONG = 100_000
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_saves_and_stops(tmp_path, number):
+    long = [*(each for each in REFERENCE if "frames=1_" not in each), f"total_frames={LONG}"]
+    process = subprocess.Popen(
+        command("offpolicy", tmp_path, *long),
+        stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    until = time.monotonic() + 60
+    while not list(tmp_path.glob("checkpoints/frames_*[1-9]0.pt")) and time.monotonic() < until:
+        time.sleep(0.01)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    assert f"stopped: {number.name}" in out
+    stopped = metrics_of(tmp_path)
+    assert 0 < stopped["frames"] < LONG
+    assert stopped["figures"] == {}
+    again = run("offpolicy", None, f"resume={tmp_path}", f"stop_at={stopped['frames'] + 80}")
+    assert again.returncode == 0, again.stderr
+    straight = trained(tmp_path / "straight", *long, f"stop_at={stopped['frames'] + 80}")
+    assert same(straight, metrics_of(tmp_path))
+
+
+def test_pendulum_and_going_on_with_it(tmp_path):
+    overrides = [
+        *TINY, "env=pendulum", "total_frames=600", "warmup_frames=100", "updates_per_frame=0.1",
+        "evaluate_every=300", "checkpoint_every=250",
+    ]  # fmt: skip
+    whole = trained(tmp_path / "whole", *overrides)
+    assert -2_000 < whole["figures"]["return"] < 0
+    assert same(whole, stopped_and_resumed(tmp_path / "halves", overrides, 310))
