@@ -22,7 +22,7 @@ train: $(READY)  ## the main job, a minute and a half: SAC on the synthetic mark
 	$(BIN)/python recipes/offpolicy.py
 
 test: $(READY)   ## all tests, under 15 minutes
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile
 
 lint: $(READY)   ## style
 	$(BIN)/ruff check .

@@ -145,7 +145,10 @@ def test_what_does_not_fit_is_refused(three, tmp_path):
     folder, overrides, _ = three
     for given, said in (
         ([*SMALL, *FEW], "choose market=ten_symbols"),
-        ([*TINY, "env=pendulum", "network=per_symbol"], "Pendulum-v1 has no symbols"),
+        (
+            [*TINY, "env=pendulum", "env.num_envs=1", "network=per_symbol"],
+            "Pendulum-v1 has no symbols",
+        ),
         ([*overrides, FROZEN], "name the run that trained it"),
         ([*overrides, FROZEN, f"init={folder}", "critics=3"], "window, actions and critics"),
         ([*overrides, "market.only=[NOBODY]"], "market.only is some of ALDER, BIRCH"),
