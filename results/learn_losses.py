@@ -16,7 +16,7 @@ from runs import SEEDS, train_all
 
 from trading_torchrl.evaluation import interval
 
-CONTINUOUS = ("sac", "sac_torchrl", "redq", "tqc", "crossq", "td3", "ddpg")
+CONTINUOUS = ("sac", "sac_torchrl", "redq", "tqc", "crossq", "td3", "ddpg", "cql", "iql")
 DISCRETE = ("sac_discrete", "dqn")
 LEARNED_ON = {
     "Garleanu-Pedersen": "env=garleanu_pedersen",
@@ -24,6 +24,14 @@ LEARNED_ON = {
     "market": "env=long_short",
 }
 BAR = 0.95
+HEAD = [
+    "loss",
+    "Garleanu-Pedersen",
+    "planted leak",
+    "market: Sharpe",
+    "growth share",
+    "updates a second",
+]
 
 
 def overrides(loss: str, problem: str) -> list[str]:
@@ -49,22 +57,23 @@ def main() -> None:
             for loss in losses
         }
     )
-    rows = []
+    rows, table = [], [HEAD]
     for loss in losses:
+        cells = [loss]
         for problem in ("Garleanu-Pedersen", "planted leak"):
             mean, text = share(found[f"{loss} {problem}"])
             said = f"{loss}: {problem}, share of the optimum"
             rows.append(Row(said, text, f">= {BAR}", mean >= BAR))
+            cells.append(text)
         runs = found[f"{loss} market"]
-        for said, figure in (("Sharpe", "sharpe_ratio_mean"), ("growth share", "growth_share")):
-            rows.append(Row(f"{loss}: market, {said}", over_seeds(runs, figure)[1]))
+        cells += [over_seeds(runs, figure)[1] for figure in ("sharpe_ratio_mean", "growth_share")]
         speed, half = interval([run["runtime"]["updates_per_second"] for run in runs])
-        rows.append(Row(f"{loss}: market, updates a second", f"{speed:.0f} +- {half:.0f}"))
+        table.append([*cells, f"{speed:.0f} +- {half:.0f}"])
     note = (
         f"Seeds {SEEDS[0]} to {SEEDS[-1]}, 95 % intervals over seeds and, on the market, paths;"
         " speed depends on the machine and on what ran beside."
     )
-    hand_over("Losses, one by one", note, rows)
+    hand_over("Losses, one by one", note, rows, table)
 
 
 if __name__ == "__main__":

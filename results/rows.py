@@ -31,10 +31,16 @@ class Row(NamedTuple):
     met: bool | None = None
 
 
-def hand_over(title: str, note: str, rows: Sequence[Row]) -> None:
-    """Prints the rows for a reader and, as the last line, for `run.py`; exits with 1 on a miss."""
+def hand_over(
+    title: str, note: str, rows: Sequence[Row], table: Sequence[Sequence[str]] = ()
+) -> None:
+    """Prints the rows for a reader and, as the last line, for `run.py`; exits with 1 on a miss.
+
+    ``table`` says the same side by side, its head first; it stands before the rows on the page.
+    """
     for row in rows:
         verdict = {True: "met", False: "MISSED", None: ""}[row.met]
         print(f"{row.figure:58} {row.value:32} {row.bar:28} {verdict}")
-    print(json.dumps({"title": title, "note": note, "rows": [row._asdict() for row in rows]}))
+    told = {"title": title, "note": note, "rows": [row._asdict() for row in rows], "table": table}
+    print(json.dumps(told))
     sys.exit(any(row.met is False for row in rows))

@@ -91,13 +91,20 @@ def section(name: str, result: dict[str, Any]) -> str:
         "",
         f"`python results/{name}.py`, {result['seconds']:.0f} s. {result['note']}",
         "",
-        "| figure | measured | bar | |",
-        "|---|---|---|---|",
     ]
-    for row in result["rows"]:
-        verdict = {True: "met", False: "**missed**", None: ""}[row["met"]]
-        lines.append(f"| {row['figure']} | {row['value']} | {row['bar']} | {verdict} |")
-    return "\n".join(lines)
+    if result["table"]:
+        lines += [*markdown(result["table"]), ""]
+    verdicts = {True: "met", False: "**missed**", None: ""}
+    figures = [
+        [row["figure"], row["value"], row["bar"], verdicts[row["met"]]] for row in result["rows"]
+    ]
+    return "\n".join([*lines, *markdown([["figure", "measured", "bar", ""], *figures])])
+
+
+def markdown(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Lines of a table, its head first."""
+    head, *body = [f"| {' | '.join(row)} |" for row in rows]
+    return [head, "|" + "---|" * len(rows[0]), *body]
 
 
 def page(results: dict[str, dict[str, Any]]) -> str:

@@ -112,8 +112,8 @@ def test_a_signal_saves_and_stops(tmp_path, number):
 
 def test_pendulum_and_going_on_with_it(tmp_path):
     overrides = [
-        *TINY, "env=pendulum", "env.num_envs=1", "total_frames=600", "warmup_frames=100", "updates_per_frame=0.1",
-        "evaluate_every=300", "checkpoint_every=250",
+        *TINY, "env=pendulum", "env.num_envs=1", "total_frames=600", "warmup_frames=100",
+        "updates_per_frame=0.1", "evaluate_every=300", "checkpoint_every=250",
     ]  # fmt: skip
     whole = trained(tmp_path / "whole", *overrides)
     assert -2_000 < whole["figures"]["return"] < 0
