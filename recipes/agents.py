@@ -16,6 +16,7 @@ from torch import nn
 from torchrl.objectives import LossModule
 
 from trading_torchrl.checkpoint import CheckpointError, Checkpoints
+from trading_torchrl.objectives import FromTorchRL
 
 FITS = {
     (True, False): (
@@ -24,11 +25,12 @@ FITS = {
     ),
     (False, True): (
         "{loss} is for actions that are numbers, and this environment has env.actions=discrete:"
-        " take loss=sac_discrete or loss=dqn, or env.actions=target (env.actions=continuous in a"
-        " reference problem)"
+        " take loss=sac_discrete or loss=dqn (which learn offline too), or collect with"
+        " env.actions=target (env.actions=continuous in a reference problem)"
     ),
 }
 """What to do by whether the loss is for choices, and whether the actions are."""
+
 SYMBOL = ("market", "symbol")
 """A network that reads it takes the names of the symbols as ``symbols``."""
 
@@ -46,8 +48,7 @@ def make_agent(
         task: what they see and do.
         hidden: widths of the networks' hidden layers.
     """
-    given = dict(loss)
-    kind = _named(given.pop("_target_"))
+    kind, given = _said("loss", loss)
     if not (isinstance(kind, type) and issubclass(kind, LossModule)):
         raise SystemExit(f"loss._target_ must be a LossModule of TorchRL or its like, got {kind}")
     chooses = not task.env.action_spec.dtype.is_floating_point
@@ -57,16 +58,19 @@ def make_agent(
     parts = {name for name, value in given.items() if isinstance(value, Mapping)}
     if "actor_network" not in parts:
         raise SystemExit("loss.actor_network must say what builds the policy: {_target_: ...}")
-    made_of = dict(network)
-    body = _named(made_of.pop("_target_"))
+    body, made_of = _said("network", network)
     reads = tuple(getattr(body, "reads", ()))
     if SYMBOL in reads:
         made_of["symbols"] = _symbols(task)
+        if issubclass(kind, FromTorchRL):
+            raise SystemExit(
+                f"{kind.__name__} copies its networks without the names of the symbols: take"
+                " loss=sac, or network=mlp"
+            )
     body = partial(body, **made_of) if made_of else body
     in_keys = (*reads, *task.in_keys)
     for name in sorted(parts):
-        about = dict(given[name])
-        build = _named(about.pop("_target_"))
+        build, about = _said(f"loss.{name}", given[name])
         given[name] = build(task.inputs, task.actions, hidden, in_keys, network=body, **about)
     if not hasattr(kind, "update_targets"):
         raise SystemExit(
@@ -169,6 +173,14 @@ def _symbols(task: Task) -> tuple[str, ...]:
             " choose market=ten_symbols, your own prices (market=csv), or network=mlp"
         )
     return task.symbols
+
+
+def _said(part: str, settings: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """What the settings of a part name, and what it is given."""
+    given = dict(settings)
+    if "_target_" not in given:
+        raise SystemExit(f"{part} must name what builds it: {part}._target_=module.name")
+    return _named(given.pop("_target_")), given
 
 
 def _named(path: str) -> Any:

@@ -37,7 +37,9 @@ OWN = {
 }
 """What settings cannot say, and why."""
 
-SAME = ("market", "total_frames", "env.problem", "env.gym")
+SAME = (
+    "market", "total_frames", "env.problem", "env.gym", "data", "updates", "fine_tune_frames",
+)  # fmt: skip
 """What has to be the same for all: data and budget."""
 
 

@@ -14,6 +14,7 @@ from many_runs import Done
 from trading_torchrl.evaluation import (
     Difference,
     Interval,
+    clock_of,
     curves_picture,
     frames_to,
     interval,
@@ -115,10 +116,16 @@ class Comparison:
         return paired_difference(one, first)
 
     def reached(self, setting: str) -> dict[int, float]:
-        """Frames until the level, by seed."""
+        """Frames, or updates, until the level, by seed."""
         assert self.reach is not None
         runs = self.runs[setting].items()
         return {seed: frames_to(run["evaluations"], *self.reach) for seed, run in runs}
+
+    @property
+    def clock(self) -> str:
+        """What runs count by."""
+        rows = [row for run in self.all_runs for row in run["evaluations"]]
+        return clock_of(rows[0]) if rows else "frames"
 
     def speed(self, setting: str, figure: str) -> Interval:
         """Of the runs that went through in one go."""
@@ -182,7 +189,7 @@ class Comparison:
         ]  # fmt: skip
         if self.reach:
             figure, level = self.reach
-            head.append(f"frames to {shown_as(figure).label} {level:g}")
+            head.append(f"{self.clock} to {shown_as(figure).label} {level:g}")
             for row in rows:
                 row.append(_arrival(self.reached(row[0]).values()))
         return [head, *rows]
@@ -235,13 +242,13 @@ class Comparison:
 
     def _sections(self) -> Iterable[str]:
         seeds = sorted({run["seed"] for run in self.all_runs})
-        frames = sorted({run["frames"] for run in self.all_runs})
+        lengths = sorted({run[self.clock] for run in self.all_runs})
         yield section("What was compared", listed({
             "recipe": f"recipes/{self.recipe}.py",
             "all settings": " ".join(self.common) or "as the recipe has them",
             "judged on": f"the {self.split} split",
             "seeds": ", ".join(map(str, seeds)),
-            "frames a run": ", ".join(f"{each:,}" for each in frames),
+            f"{self.clock} a run": ", ".join(f"{each:,}" for each in lengths),
             **{name: " ".join(each) or "as the recipe has it"
                for name, each in self.settings.items() if " ".join(each) != name},
         }))  # fmt: skip
@@ -264,7 +271,7 @@ class Comparison:
                 "While learning, on the validation split: mean of the seeds, and the range from the"
                 " lowest to the highest"
             )
-            yield section("Learning curves", image(curves_picture(curves), text))
+            yield section("Learning curves", image(curves_picture(curves, self.clock), text))
         yield section("Speed", html_table(self.speed_rows()) + paragraph(ABOUT_SPEED))
 
     def _curves(self) -> dict[str, dict[str, Any]]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,6 +23,9 @@ from trading_torchrl.resume import (
     restore_collector,
     restore_replay,
 )
+
+UNJUDGED: dict[str, Any] = {"figures": {}, "symbols": {}, "split": None}
+"""What a run reports that did not come to its end."""
 
 Parts = Mapping[str, Any]
 """What has a ``state_dict``, by name."""
@@ -68,6 +73,21 @@ def evaluate(task: Task, policy: Policy, seed: int) -> Figures:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return task.evaluate(policy)
+
+
+def judge(
+    task: Task,
+    policy: Policy,
+    split: str,
+    seed: int,
+    evaluations: list[dict[str, float]],
+    folder: Path,
+    facts: Mapping[str, str],
+) -> dict[str, Any]:
+    """At its end: leaves ``report.html``; figures, those of each symbol, and what they are of."""
+    torch.manual_seed(seed)
+    judged = replace(task.judge(policy, split), training=evaluations)
+    return {"figures": judged.write(folder, facts), "symbols": judged.symbols, "split": split}
 
 
 def tell(

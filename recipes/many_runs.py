@@ -224,6 +224,10 @@ def _own_code(package: str) -> bytes:
 
 @cache
 def _contents(path: Path) -> bytes:
+    """Of a file, of a folder, or of what other runs take of a run's folder."""
+    if (path / "config.yaml").exists():
+        taken = [path / "config.yaml", path / "replay.pt", *path.glob("checkpoints/*.pt")]
+        return _hashed(taken)
     return _hashed([path] if path.is_file() else path.rglob("*"))
 
 

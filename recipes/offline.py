@@ -10,9 +10,7 @@ The clock is updates. Ctrl-C saves and stops. The run's folder holds what one of
 """
 
 import time
-from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +18,9 @@ import hydra
 import torch
 from agents import begin_from, earlier_run, keys_to_store, make_agent, needs_rewards
 from launch import due, finish, histograms, learned, runtime, set_machine, start
-from loop import evaluate, reason, restore, state_of, tell
+from loop import UNJUDGED, evaluate, judge, reason, restore, state_of, tell
 from omegaconf import DictConfig
-from stored import OfflineRun, check_rows, read_replay, with_data
+from stored import OfflineRun, check_sight, read_replay, rows_for, with_data
 from tasks import make_task
 from torch.nn.utils import clip_grad_norm_, get_total_norm
 from torchrl.collectors import Collector
@@ -49,14 +47,16 @@ def main(config: DictConfig) -> None:
     task = make_task(
         settings["market"], settings["env"], run.num_envs, run.window, run.seed, stored
     )
-    check_rows(stored, source, task)
 
     # The agent: an actor, what judges it, and a slow copy of the actor to evaluate.
     actor, loss = make_agent(settings["loss"], settings["network"], task, run.hidden)
     if run.fine_tune_frames:
         needs_rewards(loss, f"fine_tune_frames={run.fine_tune_frames}")
-    begin_from(earlier_run(folder if resumed else run.init), actor, loss)
+    old = earlier_run(folder if resumed else run.init)
+    check_sight(old, stored)
+    begin_from(old, actor, loss)
     kept = keys_to_store(task, loss)
+    stored = rows_for(task, kept, stored, source)
     summed = [key for key in loss.out_keys if key.startswith("loss_")]
     averaged = deepcopy(actor).requires_grad_(False).eval()
     both = list(averaged.parameters()), list(actor.parameters())
@@ -125,7 +125,7 @@ def main(config: DictConfig) -> None:
                 wrong: list[str] = []
 
                 # Fine-tune: collect beside learning.
-                if count["updates"] >= run.updates:
+                if count["updates"] >= run.updates and count["frames"] < run.fine_tune_frames:
                     count["owed"] += 1 / run.updates_per_frame
                 while count["owed"] >= batch_frames and not wrong:
                     batch = next(batches)
@@ -187,7 +187,8 @@ def main(config: DictConfig) -> None:
                     tqdm.write(f"{why} at {where}; the last good checkpoint is {good}")
                     if not stopped:
                         if saved["replay"] is None:
-                            fill(replay, read_replay(source, settings))
+                            again = read_replay(source, settings)
+                            fill(replay, rows_for(task, kept, again, source))
                         restore(saved, *held)
                         norms.clear()
                         torch.manual_seed(run.seed + updates)  # other draws, or it happens again
@@ -209,10 +210,9 @@ def main(config: DictConfig) -> None:
 
     # Report.
     trained_for = time.perf_counter() - trains
-    final: Mapping[str, Any] = {}
+    final = UNJUDGED
     split = settings["market"]["report_split"]
     if count["updates"] >= run.length and not stopped:
-        torch.manual_seed(run.seed)
         facts = {
             "seed": str(run.seed),
             "data": f"{source.name}: {data['filled']:,} rows",
@@ -220,11 +220,9 @@ def main(config: DictConfig) -> None:
             "frames": f"{count['frames']:,}",
             "loss": type(loss).__name__,
         }
-        judgement = replace(task.judge(averaged, split), training=evaluations)
-        final = judgement.write(folder, facts)
+        final = judge(task, averaged, split, run.seed, evaluations, folder, facts)
     metrics = {
-        "figures": final,
-        "split": split if final else None,
+        **final,
         "evaluations": evaluations,
         "seed": run.seed,
         "data": data,

@@ -1,4 +1,4 @@
-"""Off-policy training with SAC: collect, replay, learn, watch, evaluate, save.
+"""Off-policy training, with SAC or another loss: collect, replay, learn, watch, evaluate, save.
 
     python recipes/offpolicy.py                              # the synthetic market
     python recipes/offpolicy.py env=garleanu_pedersen        # merton, ou_spread, planted_leak...
@@ -10,16 +10,14 @@ alerts, metrics.json and report.html.
 """
 
 import time
-from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import replace
 from typing import Any
 
 import hydra
 import torch
 from agents import begin_from, earlier_run, keys_to_store, make_agent, needs_rewards
 from launch import Run, due, finish, histograms, learned, runtime, set_machine, start
-from loop import evaluate, reason, restore, state_of, tell
+from loop import UNJUDGED, evaluate, judge, reason, restore, state_of, tell
 from omegaconf import DictConfig
 from stored import keep_replay
 from tasks import make_task
@@ -184,21 +182,17 @@ def main(config: DictConfig) -> None:
 
     # Report.
     trained_for = time.perf_counter() - trains
-    final: Mapping[str, Any] = {}
+    final = UNJUDGED
     split = settings["market"]["report_split"]
     if count["frames"] >= run.total_frames and not stopped:
-        torch.manual_seed(run.seed)
         facts = {
             "seed": str(run.seed),
             "frames": f"{count['frames']:,}",
             "loss": type(loss).__name__,
         }
-        judgement = replace(task.judge(averaged, split), training=evaluations)
-        final = judgement.write(folder, facts)
+        final = judge(task, averaged, split, run.seed, evaluations, folder, facts)
     metrics = {
-        "figures": final,
-        "symbols": judgement.symbols if final else {},
-        "split": split if final else None,
+        **final,
         "evaluations": evaluations,
         "seed": run.seed,
         "frames": count["frames"],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 from launch import SAVED, Learning, load_config
 from omegaconf import DictConfig, OmegaConf
 from tasks import Task
+from tensordict import TensorDict
 from torchrl.data import ReplayBuffer
 
 from trading_torchrl.checkpoint import CheckpointError, checksum
@@ -19,6 +20,9 @@ from trading_torchrl.replay import load_replay, save_replay, spec_of
 REPLAY = "replay.pt"
 BOUND = ("market", "env", "window")
 """Settings without which stored rows mean something else."""
+
+SCALED = ("mean", "std")
+"""What two scalers must have in common."""
 
 ALONE = ("data", "init", "resume", "stop_at", "webhook", "mlflow")
 """What may be null for itself."""
@@ -86,6 +90,8 @@ def with_data(config: DictConfig) -> DictConfig:
     for name in BOUND:
         config[name] = theirs[name]
     config.market.report_split = split
+    if "network" in config and "_target_" not in config.network:  # settings of the data's network
+        config.network = OmegaConf.merge(theirs.network, config.network)
     for name in ("network", *config):
         missing = name not in config or OmegaConf.is_missing(config, name)
         if name not in ALONE and (missing or config[name] is None):
@@ -117,17 +123,32 @@ def read_replay(folder: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
     return saved
 
 
-def check_rows(stored: Mapping[str, Any], folder: Path, task: Task) -> None:
-    """Refuses rows that this task cannot read."""
+def rows_for(
+    task: Task, keys: Sequence[Any], stored: Mapping[str, Any], folder: Path
+) -> dict[str, Any]:
+    """What is stored, its rows cut down to these keys; refused where a task cannot read them."""
     task.load_state_dict(stored["task"])
-    expected = task.env.fake_tensordict().select(*task.stored)
+    expected = task.env.fake_tensordict().select(*keys)
     transform = task.replay_transform()
     if transform is not None:
         expected = transform.inv(expected.clone())
-    if spec_of(expected) != stored["spec"]:
+    if not spec_of(expected).items() <= stored["spec"].items():
         raise SystemExit(
             f"{folder / REPLAY} holds rows of {stored['spec']}, and this version stores"
             f" {spec_of(expected)}: collect anew"
+        )
+    rows = TensorDict(stored["rows"]).select(*expected.keys(include_nested=True, leaves_only=True))
+    return {**stored, "rows": rows.to_dict()}
+
+
+def check_sight(earlier: Mapping[str, Any] | None, stored: Mapping[str, Any]) -> None:
+    """Refuses networks that were trained to see the market otherwise than it is seen here."""
+    scalers = [(each or stored)["task"].get("scaler", {}) for each in (earlier, stored)]
+    if any(not one.equal(scalers[1][name]) for name, one in scalers[0].items() if name in SCALED):
+        raise SystemExit(
+            f"init={(earlier or {})['folder']}: that run saw the market through another scaler than"
+            " the data were collected with; begin with a run on the same prices, or collect data"
+            " with init= of it"
         )
 
 

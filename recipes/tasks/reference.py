@@ -37,6 +37,11 @@ class Reference:
         name = settings.pop("problem")
         if name not in PROBLEMS:
             raise ValueError(f"env.problem is one of {', '.join(PROBLEMS)}; got {name!r}")
+        if settings.get("action", "continuous") != "continuous":
+            raise ValueError(
+                f"env.action={settings['action']} is a choice that no loss here is for: take"
+                " env.actions=discrete"
+            )
         actions, choices = settings.pop("actions", "continuous"), settings.pop("choices", 21)
         if actions not in ("continuous", "discrete"):
             raise ValueError(f"env.actions is continuous or discrete here, got {actions!r}")

@@ -68,6 +68,12 @@ def test_frames_to_a_level(level, frames):
     assert frames_to(ROWS, "share", level) == frames
 
 
+def test_runs_on_stored_rows_count_updates():
+    rows = [{"updates": 5 * i, "frames": 0, "share": 0.1 * i} for i in (1, 2, 3)]
+    assert frames_to(rows, "share", 0.2) == 10
+    assert learning_curve([rows], "share").frames == [5, 10, 15]
+
+
 def test_a_curve_is_mean_lowest_and_highest_of_the_runs_that_have_a_number():
     other = [{"frames": 10, "share": 1.0}, {"frames": 20, "share": 0.4}, {"frames": 50}]
     assert learning_curve([ROWS, other], "share") == Curve(

@@ -10,6 +10,7 @@ import time
 
 import pytest
 import running
+import torch
 import yaml
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
@@ -100,6 +101,8 @@ def test_a_kill_and_a_stop_change_nothing(data, learned, tmp_path):
     assert same(whole, ended)
     longer = resumed("offline", folder, "fine_tune_frames=240")
     assert (longer["updates"], longer["frames"]) == (90, 240)
+    later = resumed("offline", folder, "updates=70")  # nothing is collected once more
+    assert (later["updates"], later["frames"]) == (100, 240)
 
     saved = load(theirs / "replay.pt")
     saved["rows"]["next"]["reward"][0] += 1
@@ -176,6 +179,18 @@ def settings_of(stored, *overrides):
     return settings | {"num_envs": settings["env"].pop("num_envs")}
 
 
+def test_networks_that_saw_another_scale_are_refused(stored):
+    def task(mean):
+        scaler = {"mean": torch.tensor([mean]), "std": torch.ones(1), "_extra_state": {"names": []}}
+        return {"folder": "there", "task": {"scaler": scaler}}
+
+    stored.check_sight(None, task(0.0))
+    stored.check_sight(task(0.0), task(0.0))
+    stored.check_sight({"folder": "there", "task": {}}, {"task": {}})
+    with pytest.raises(SystemExit, match="init=there: that run saw the market through another"):
+        stored.check_sight(task(0.5), task(0.0))
+
+
 @pytest.mark.parametrize(
     ("overrides", "said"),
     [
@@ -206,8 +221,12 @@ def test_rows_of_other_settings_are_refused(stored, data, tmp_path):
     other = settings | {"env": settings["env"] | {"cost": 2.0}}
     with pytest.raises(SystemExit, match="was collected with env"):
         stored.read_replay(data, other)
-    task.stored = task.stored[:-1]
+    rows = stored.read_replay(data, settings)
+    fewer = stored.rows_for(task, ["observation", ("next", "reward")], rows, data)["rows"]
+    assert fewer.keys() == {"observation", "next"}
+    assert fewer["next"].keys() == {"reward"}
+    assert fewer["observation"].equal(rows["rows"]["observation"])
     with pytest.raises(SystemExit, match="collect anew"):
-        stored.check_rows(stored.read_replay(data, settings), data, task)
+        stored.rows_for(task, [*task.stored, ("next", "done")], rows, data)
     with pytest.raises(SystemExit, match=r"collect with replay\.save=true"):
         stored.read_replay(tmp_path, settings)

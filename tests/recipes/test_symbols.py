@@ -150,6 +150,7 @@ def test_what_does_not_fit_is_refused(three, tmp_path):
             "Pendulum-v1 has no symbols",
         ),
         ([*overrides, FROZEN], "name the run that trained it"),
+        ([*overrides, "loss=sac_torchrl"], "without the names of the symbols: take loss=sac"),
         ([*overrides, FROZEN, f"init={folder}", "critics=3"], "window, actions and critics"),
         ([*overrides, "market.only=[NOBODY]"], "market.only is some of ALDER, BIRCH"),
     ):

@@ -4,6 +4,7 @@ from trading_torchrl.evaluation.baselines import ConstantPolicy, RandomPolicy, T
 from trading_torchrl.evaluation.comparing import (
     Curve,
     Difference,
+    clock_of,
     frames_to,
     learning_curve,
     paired_difference,
@@ -52,6 +53,7 @@ __all__ = [
     "TrendPolicy",
     "action_picture",
     "calmar",
+    "clock_of",
     "curves_picture",
     "drawdown_picture",
     "exposure",

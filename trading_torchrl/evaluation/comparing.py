@@ -9,7 +9,13 @@ from typing import NamedTuple
 from trading_torchrl.evaluation.statistics import interval
 
 Evaluations = Sequence[Mapping[str, float]]
-"""Rows of one run with ``frames`` and figures, in the order of frames."""
+"""Rows of one run with ``frames`` and figures, in their order; where there are ``updates``, these
+are its clock."""
+
+
+def clock_of(row: Mapping[str, float]) -> str:
+    """``updates`` where a run learns from stored rows, else ``frames``."""
+    return "updates" if "updates" in row else "frames"
 
 
 class Difference(NamedTuple):
@@ -50,17 +56,19 @@ def paired_difference(one: Mapping[int, float], other: Mapping[int, float]) -> D
 def frames_to(evaluations: Evaluations, figure: str, level: float) -> float:
     """Frames of the first evaluation at which a figure is at least ``level``; infinite if none is.
 
+    Updates, where these are the run's clock.
+
     Example:
         >>> rows = [{"frames": 100, "growth": 0.1}, {"frames": 200, "growth": 0.3}]
         >>> frames_to(rows, "growth", 0.2), frames_to(rows, "growth", 0.5)
         (200.0, inf)
     """
-    reached = (float(row["frames"]) for row in evaluations if row[figure] >= level)
+    reached = (float(row[clock_of(row)]) for row in evaluations if row[figure] >= level)
     return next(reached, math.inf)
 
 
 class Curve(NamedTuple):
-    """A figure over frames, of several runs: their mean, lowest and highest."""
+    """A figure over frames (or updates), of several runs: their mean, lowest and highest."""
 
     frames: list[float]
     mean: list[float]
@@ -80,7 +88,7 @@ def learning_curve(runs: Sequence[Evaluations], figure: str) -> Curve:
     for run in runs:
         for row in run:
             if math.isfinite(value := row.get(figure, math.nan)):
-                at.setdefault(float(row["frames"]), []).append(value)
+                at.setdefault(float(row[clock_of(row)]), []).append(value)
     frames = sorted(at)
     means = [math.fsum(at[each]) / len(at[each]) for each in frames]
     return Curve(

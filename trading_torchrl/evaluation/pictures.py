@@ -185,12 +185,13 @@ def training_picture(training: Sequence[Mapping[str, float]]) -> Figure:
     return figure
 
 
-def curves_picture(figures: Mapping[str, Mapping[str, Curve]]) -> Figure:
+def curves_picture(figures: Mapping[str, Mapping[str, Curve]], clock: str = "frames") -> Figure:
     """A panel for every figure, in it a line for every way of learning and the range of its seeds.
 
     Args:
         figures: curves by the name of the figure, then of the setting; a setting has its colour
             and its dashes in all panels.
+        clock: what they are over.
     """
     columns = min(2, len(figures))
     rows = math.ceil(len(figures) / columns)
@@ -209,7 +210,7 @@ def curves_picture(figures: Mapping[str, Mapping[str, Curve]]) -> Figure:
             panel.plot(
                 curve.frames, curve.mean, color=colour, ls=dashes, lw=1.6, marker=few, label=name
             )
-        panel.set_xlabel("frames")
+        panel.set_xlabel(clock)
         panel.set_ylabel(shown)
         panel.xaxis.set_major_locator(MaxNLocator(5))
         panel.xaxis.set_major_formatter(EngFormatter(sep=""))

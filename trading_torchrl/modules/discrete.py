@@ -7,12 +7,11 @@ from typing import Any
 
 from tensordict.nn import TensorDictModule
 from tensordict.utils import NestedKey
-from torch import nn
 from torch.distributions import Categorical
 from torchrl.modules import MaskedCategorical, ProbabilisticActor
 
 from trading_torchrl.modules.epsilon_greedy import EpsilonGreedy
-from trading_torchrl.modules.networks import HIDDEN, MLP, Ensemble, EnsembleMLP, Network
+from trading_torchrl.modules.networks import HIDDEN, MLP, Network, ensemble_of
 
 MASK = "action_mask"
 """Which choices are allowed, bool ``[*, choices]``; not seen by networks."""
@@ -120,12 +119,7 @@ def make_discrete_critics(
 
     Writes ``action_value`` ``[*, members, choices]``. Perceptrons are one product.
     """
-    size = (inputs, hidden, _several(choices))
-    critics: nn.Module
-    if network is MLP:
-        critics = EnsembleMLP(members, *size)
-    else:
-        critics = Ensemble([network(*size) for _ in range(members)])
+    critics = ensemble_of(network, members, inputs, hidden, _several(choices))
     return TensorDictModule(critics, in_keys=_seen(in_keys), out_keys=["action_value"])
 
 

@@ -243,7 +243,7 @@ def make_critics(
     Writes ``state_action_value`` ``[*, members, objectives]``. Networks whose class has an
     ``ensemble(members, inputs, hidden, outputs)`` of its own, as perceptrons, are one product.
     """
-    critics = _ensemble(network, members, inputs + actions, hidden, objectives)
+    critics = ensemble_of(network, members, inputs + actions, hidden, objectives)
     return TensorDictModule(critics, in_keys=[*in_keys, "action"], out_keys=["state_action_value"])
 
 
@@ -263,7 +263,8 @@ def make_value(
     return TensorDictModule(value, in_keys=list(in_keys), out_keys=["state_value"])
 
 
-def _ensemble(network: Network, members: int, *size: Any) -> nn.Module:
+def ensemble_of(network: Network, members: int, *size: Any) -> nn.Module:
+    """So many networks of one kind, by the class's own ``ensemble`` where it has one."""
     kind: Any = network
     settings: dict[str, Any] = {}
     if isinstance(network, partial):

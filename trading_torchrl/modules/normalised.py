@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 from tensordict.nn import TensorDictModule
@@ -145,9 +146,14 @@ def make_normalised_critics(
     """
     if network is not MLP:
         raise ValueError(
-            f"normalised critics are perceptrons, got network={network!r}: choose network=mlp, or"
-            " name your own builder of critics that normalise by batches"
+            f"normalised critics are perceptrons, got network={_name(network)}: choose"
+            " network=mlp, or name your own builder of critics that normalise by batches"
         )
     wide = [wider * width for width in hidden]
     critics = NormalisedEnsembleMLP(members, inputs + actions, wide, objectives, warmup)
     return TensorDictModule(critics, in_keys=[*in_keys, "action"], out_keys=["state_action_value"])
+
+
+def _name(network: Network) -> str:
+    kind = network.func if isinstance(network, partial) else network
+    return getattr(kind, "__name__", repr(kind))
