@@ -29,6 +29,13 @@ class Solution(NamedTuple):
     """reward of a step in the long run"""
 
 
+PATIENCE = 1e-6
+"""The future is discounted by so little that the best positions are those of the long run.
+
+Without it, positions that are never left are worlds of their own, and what one is worth beside the
+other is not defined."""
+
+
 @cache
 def solve(keep: float, deviation: float, half_cost: float, short: bool, points: int) -> Solution:
     """Policy iteration for the mean reward (Howard 1960).
@@ -47,23 +54,30 @@ def solve(keep: float, deviation: float, half_cost: float, short: bool, points: 
     gains = positions * ((keep - 1) * grid)[:, None]
     trade = half_cost * (positions[:, None] - positions).abs()
     spread, held = torch.meshgrid(torch.arange(points), torch.arange(count), indexing="ij")
-    best = torch.full_like(held, int((positions == 0).nonzero()[0, 0]))  # flat for ever
-    while True:
-        # Worth of each state over the mean, for these positions: (1 - transition) worth = reward.
+
+    def judged(best: Tensor, impatience: float) -> tuple[float, Tensor]:
+        """Mean reward, and what each state is worth beside the first."""
         reward = gains[spread, best] - trade[held, best]
         system = torch.zeros(points, count, points, count, dtype=torch.float64)
-        system[spread, held, :, best] = -move[spread]
+        system[spread, held, :, best] = (impatience - 1) * move[spread]
         system = system.view(points * count, -1) + torch.eye(points * count, dtype=torch.float64)
         # The worth of the first state is 0; its column holds the mean reward instead.
         system[:, 0] = 1
         solved = torch.linalg.solve(system, reward.flatten())
         rate, worth = float(solved[0]), solved.clone().view(points, count)
         worth[0, 0] = 0
-        options = (gains + move @ worth)[:, None] - trade
+        return rate, worth
+
+    best = torch.full_like(held, int((positions == 0).nonzero()[0, 0]))  # flat for ever
+    # Only what is better by more than rounding is changed, or equals would swap for ever.
+    least = 1e-8 * max(deviation, half_cost)
+    while True:
+        _, worth = judged(best, PATIENCE)
+        options = (gains + (1 - PATIENCE) * move @ worth)[:, None] - trade
         kept = options.gather(-1, best[..., None])[..., 0]
-        # Only what is better by more than rounding is changed, or equals would swap for ever.
-        better = options.amax(-1) > kept + 1e-11
+        better = options.amax(-1) > kept + least
         if not bool(better.any()):
+            rate, _ = judged(best, 1e-6 * PATIENCE)
             return Solution(grid, move, positions, best, rate)
         best = torch.where(better, options.argmax(-1), best)
 
