@@ -28,6 +28,8 @@ from contestants import Contestant, NotAvailable, limits, peers
 from market import FEATURES, random_walk, write_market
 from tqdm import tqdm
 
+from trading_torchrl.machine import processor
+
 REFERENCE = "gym-trading-env"
 UNSTEADY = 0.25
 
@@ -311,15 +313,6 @@ def report(results: Sequence[Result], settings: dict[str, Any]) -> dict[str, Any
             for bar in BARS
         ],
     }
-
-
-def processor() -> str:
-    """The processor's name where the system tells it."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.split(":", 1)[1].strip() for line in lines if "model name" in line)
-    except (OSError, StopIteration):
-        return platform.processor()
 
 
 def busy() -> float | None:

@@ -6,8 +6,8 @@
 
 An update samples a batch from a full replay buffer, takes one step of critics, actor and
 temperature, and moves the target critics. Ours is measured as `recipes/offpolicy.py` does it, with
-its checks for broken numbers, clipped gradients and an averaged actor, and bare of these, which is
-what the others do. Every contestant runs in a process of its own. A round measures each of them
+its checks for broken numbers, clipped gradients, an averaged actor and objects that the garbage
+collector leaves alone, and bare of these, which is what the others do. Every contestant runs in a process of its own. A round measures each of them
 once, in shuffled order, so that what else the machine does falls on all of them; the table shows
 medians over the rounds.
 
@@ -16,7 +16,9 @@ call: no update can be faster than its floating-point operations at the higher o
 """
 
 import argparse
+import gc
 import json
+import math
 import os
 import platform
 import random
@@ -36,18 +38,18 @@ from typing import Any
 
 import numpy as np
 import torch
-from environment import UNSTEADY, busy, markdown, processor, quartiles_of
+from environment import UNSTEADY, busy, markdown, quartiles_of
 from gymnasium import Env, spaces
 from tensordict import TensorDict
 from tensordict.nn import TensorDictModule
 from torch import Tensor, nn
-from torch.nn.utils import clip_grad_norm_
 from torchrl import torchrl_logger
-from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
+from torchrl.data import LazyTensorStorage, ReplayBuffer
 from tqdm import tqdm
 
+from trading_torchrl.descent import differentiate
+from trading_torchrl.machine import PRECISIONS, processor, set_precision
 from trading_torchrl.modules import follow_slowly, make_actor, make_critics
-from trading_torchrl.monitoring import broken
 from trading_torchrl.objectives import SACLoss
 
 ROWS = 100_000
@@ -102,13 +104,13 @@ def rows(shape: Shape) -> dict[str, Tensor]:
     }
 
 
-def replay_of(shape: Shape, *flags: str) -> TensorDictReplayBuffer:
+def replay_of(shape: Shape, *flags: str) -> ReplayBuffer:
     """The rows in a buffer of TorchRL, with flags that are never set."""
     filled = rows(shape)
     following = {"observation": filled["next"], "reward": filled["reward"]}
     following |= {flag: torch.zeros(ROWS, 1, dtype=torch.bool) for flag in flags}
     kept = {"observation": filled["observation"], "action": filled["action"], "next": following}
-    replay = TensorDictReplayBuffer(storage=LazyTensorStorage(ROWS), batch_size=shape.batch)
+    replay = ReplayBuffer(storage=LazyTensorStorage(ROWS), batch_size=shape.batch)
     replay.extend(TensorDict(kept, batch_size=[ROWS]))
     return replay
 
@@ -142,15 +144,15 @@ def ours(shape: Shape, bare: bool) -> tuple[Run, int]:
             sample = replay.sample()
             sample["next", "reward"] = REWARD_SCALE * sample["next", "reward"]
             losses = loss(sample)
-            optimizer.zero_grad()
-            (losses["loss_actor"] + losses["loss_qvalue"] + losses["loss_alpha"]).backward()
-            norm = clip_grad_norm_(trained, LONGEST)
-            if broken({**losses, "gradient norm": norm}):
+            total = losses["loss_actor"] + losses["loss_qvalue"] + losses["loss_alpha"]
+            if math.isnan(differentiate(total, trained, LONGEST)):
                 raise ArithmeticError("a loss or its gradient is not finite")
             optimizer.step()
             loss.update_targets(TAU)
             follow_slowly(*both, AVERAGE)
 
+    if not bare:
+        gc.freeze()
     return alone if bare else as_in_the_recipe, numbers_in(trained)
 
 
@@ -284,18 +286,11 @@ BARS = [
 ]
 
 
-def rounding() -> float:
-    """The products' largest relative error at the precision that is set."""
-    a, b = (torch.randn(256, 256) for _ in range(2))
-    exact = a.double() @ b.double()
-    return float((a @ b - exact).abs().max() / exact.abs().max())
-
-
 def serve(pipe: Connection, name: str, shape: Shape, threads: int, precision: str) -> None:
     """The process of a contestant: sets up, warms up, and answers measurements until told None."""
     torchrl_logger.setLevel("WARNING")
     torch.set_num_threads(threads)
-    torch.set_float32_matmul_precision(precision)
+    precision, rounding = set_precision(precision)
     torch.manual_seed(0)
     run, learned = product(shape, PRODUCTS[name]) if name in PRODUCTS else LEARNERS[name](shape)
     chunk, began = 1, time.perf_counter()
@@ -307,7 +302,7 @@ def serve(pipe: Connection, name: str, shape: Shape, threads: int, precision: st
             chunk *= 2
         elif now - began > WARM_UP_SECONDS:
             break
-    pipe.send({"parameters": learned, "rounding": rounding()})
+    pipe.send({"parameters": learned, "precision": precision, "rounding": rounding})
     while (seconds := pipe.recv()) is not None:
         updates, elapsed = 0, 0.0
         began = time.perf_counter()
@@ -466,9 +461,9 @@ def arguments_of(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=2, help="of each contestant")
     parser.add_argument(
         "--precision",
-        choices=("highest", "high", "medium"),
-        default="medium",
-        help="of products, of each contestant",
+        choices=PRECISIONS,
+        default="auto",
+        help="of products, of each contestant; auto is medium where that is exact, else highest",
     )
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--seconds", type=float, default=1.0, help="of each measurement")
@@ -499,7 +494,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             f"Batch {shape.batch}, observation {shape.observation}, action {shape.action}, hidden "
             f"{shape.hidden}, two critics, {facts['parameters']:,} numbers learned by each; "
             f"{flop_per_update(shape) / 1e6:.0f} MFLOP an update. Matmul precision "
-            f'"{arguments.precision}", which here rounds to {facts["rounding"]:.0e}. '
+            f'"{facts["precision"]}", which here rounds to {facts["rounding"]:.0e}. '
             f"{arguments.rounds} rounds of {arguments.seconds:g} s, {arguments.threads} thread(s) "
             f"each, {processor()}, {os.cpu_count()} cores, "
             f"{', '.join(f'{name} {number}' for name, number in versions.items())}.",

@@ -36,22 +36,22 @@ from typing import Any
 import gymnasium
 import numpy as np
 import torch
-from environment import busy, markdown, processor
+from environment import busy, markdown
 from omegaconf import DictConfig, OmegaConf
 from stable_baselines3 import SAC
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecEnv
 from tensordict.nn import TensorDictModule
-from torch.nn.utils import clip_grad_norm_
 from torchrl import torchrl_logger
 from torchrl.collectors import Collector
-from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
+from torchrl.data import LazyTensorStorage, ReplayBuffer
 from tqdm import tqdm
 
+from trading_torchrl.descent import differentiate
 from trading_torchrl.envs.gym import VectorGymView
 from trading_torchrl.envs.reference import GarleanuPedersen, optimum_share
+from trading_torchrl.machine import processor, set_precision
 from trading_torchrl.modules import follow_slowly, make_actor, make_critics
-from trading_torchrl.monitoring import broken
 from trading_torchrl.objectives import SACLoss
 
 CONF = Path(__file__).resolve().parents[1] / "recipes" / "conf"
@@ -165,7 +165,7 @@ def ours(settings: Mapping[str, Any], seed: int) -> tuple[TensorDictModule, Trai
         track_traj_ids=False,
         auto_register_policy_transforms=False,
     )
-    replay = TensorDictReplayBuffer(
+    replay = ReplayBuffer(
         storage=LazyTensorStorage(settings["buffer_size"]), batch_size=settings["batch_size"]
     )
     following = [("next", name) for name in ("observation", "reward", "terminated")]
@@ -186,10 +186,8 @@ def ours(settings: Mapping[str, Any], seed: int) -> tuple[TensorDictModule, Trai
                 sample = replay.sample()
                 sample["next", "reward"] = settings["reward_scale"] * sample["next", "reward"]
                 losses = loss(sample)
-                optimizer.zero_grad()
-                (losses["loss_actor"] + losses["loss_qvalue"] + losses["loss_alpha"]).backward()
-                norm = clip_grad_norm_(trained, settings["max_grad_norm"])
-                if broken({**losses, "gradient norm": norm}):
+                total = losses["loss_actor"] + losses["loss_qvalue"] + losses["loss_alpha"]
+                if math.isnan(differentiate(total, trained, settings["max_grad_norm"])):
                     raise ArithmeticError("a loss or its gradient is not finite")
                 optimizer.step()
                 loss.update_targets(settings["tau"])
@@ -339,7 +337,7 @@ def serve(pipe: Connection, name: str, seed: int, arguments: argparse.Namespace)
     torchrl_logger.setLevel("WARNING")
     settings = recipe_settings()
     torch.set_num_threads(arguments.threads)
-    torch.set_float32_matmul_precision(settings["matmul_precision"])
+    set_precision(settings["matmul_precision"])
     torch.manual_seed(seed)
     policy, train = CONTESTANTS[name](settings, seed)
     stopwatch = Stopwatch(policy, arguments.every, arguments.limit, pipe.send)

@@ -22,6 +22,7 @@ from torch.utils.tensorboard import SummaryWriter
 from torchrl import torchrl_logger
 
 from trading_torchrl.evaluation import write_json
+from trading_torchrl.machine import PRECISIONS, processor, set_precision
 from trading_torchrl.monitoring import (
     ActionWatch,
     Alerts,
@@ -108,9 +109,9 @@ class Learning:
                 f"stop_at must lie between 1 and {self.lengths[0]}={self.length}, got"
                 f" {self.stop_at}"
             )
-        if self.matmul_precision not in ("highest", "high", "medium"):
+        if self.matmul_precision not in PRECISIONS:
             raise SystemExit(
-                f"matmul_precision is highest, high or medium, got {self.matmul_precision!r}"
+                f"matmul_precision is {', '.join(PRECISIONS)}, got {self.matmul_precision!r}"
             )
 
     @classmethod
@@ -178,26 +179,25 @@ def due(frames: int, every: int, batch: int) -> bool:
 
 
 def learned(
-    losses: TensorDictBase, norm: Tensor, rate: float, batch: TensorDictBase, watch: ActionWatch
+    losses: TensorDictBase, norm: float, rate: float, batch: TensorDictBase, watch: ActionWatch
 ) -> dict[str, float]:
     """Of the last update, of the rewards of the last batch, of what the exploring policy did."""
     renamed = {"loss_actor": "actor_loss", "loss_qvalue": "critic_loss", "alpha": "ent_coef"}
     shown = {
         **{renamed.get(str(name), str(name)): value for name, value in losses.items()},
-        "grad_norm": norm,
-        "learning_rate": torch.tensor(rate),
         "reward": batch["next", "reward"].mean(),
     }
     figures = {name: float(value.detach()) for name, value in shown.items()} | watch.figures()
+    figures |= {"grad_norm": norm, "learning_rate": rate}
     return {f"train/{name}": value for name, value in figures.items()}
 
 
-def histograms(batch: TensorDictBase, norms: list[Tensor]) -> dict[str, Tensor]:
+def histograms(batch: TensorDictBase, norms: list[float]) -> dict[str, Tensor]:
     """Of the last batch, and of the gradients since the last time."""
     return {
         "actions/continuous_distribution": batch["action"],
         "rewards/component_histogram": batch["next", "reward"],
-        "gradients/norm_distribution": torch.stack(norms),
+        "gradients/norm_distribution": torch.tensor(norms),
     }
 
 
@@ -293,23 +293,18 @@ def runtime(
         "frames_per_second": (count["frames"] - first["frames"]) / trained_for,
         "updates_per_second": (count["updates"] - first["updates"]) / trained_for,
         "threads": torch.get_num_threads(),
+        "processor": processor(),
         "versions": versions(),
     }
 
 
-def set_machine(threads: int, precision: str, seed: int) -> float:
-    """Threads, precision of products, seed; returns the products' largest relative error.
-
-    Anything but ``highest`` may round products, on some processors and not on others.
-    """
+def set_machine(threads: int, precision: str, seed: int) -> dict[str, Any]:
+    """Threads, precision of products, seed; returns which precision it is, and what it rounds."""
     torchrl_logger.setLevel("WARNING")
     torch.set_num_threads(threads)
-    torch.set_float32_matmul_precision(precision)
-    generator = torch.Generator().manual_seed(0)
-    a, b = (torch.randn(256, 256, generator=generator) for _ in range(2))
-    exact = a.double() @ b.double()
+    chosen, rounding = set_precision(precision)
     torch.manual_seed(seed)
-    return float((a @ b - exact).abs().max() / exact.abs().max())
+    return {"matmul_precision": chosen, "product_rounding": rounding}
 
 
 def finish(folder: Path, metrics: Mapping[str, Any], writer: SummaryWriter) -> None:

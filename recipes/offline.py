@@ -9,8 +9,10 @@ The clock is updates. Ctrl-C saves and stops. The run's folder holds what one of
 `recipes/offpolicy.py` does, so `recipes/evaluate.py` judges it, and `init=` begins with it.
 """
 
+import gc
 import time
 from copy import deepcopy
+from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +24,13 @@ from loop import UNJUDGED, evaluate, judge, reason, restore, state_of, tell
 from omegaconf import DictConfig
 from stored import OfflineRun, check_sight, read_replay, rows_for, with_data
 from tasks import make_task
-from torch.nn.utils import clip_grad_norm_, get_total_norm
+from torch.nn.utils import get_total_norm
 from torchrl.collectors import Collector
-from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
+from torchrl.data import LazyTensorStorage, ReplayBuffer
 from tqdm import tqdm
 
 from trading_torchrl.checkpoint import Checkpoints
+from trading_torchrl.descent import differentiate
 from trading_torchrl.modules import follow_slowly
 from trading_torchrl.monitoring import ActionWatch, broken
 from trading_torchrl.replay import fill
@@ -41,7 +44,7 @@ def main(config: DictConfig) -> None:
     began = time.perf_counter()
     settings, folder, resumed = start(with_data(config), OfflineRun.lengths)
     run = OfflineRun.of(settings)
-    rounding = set_machine(run.threads, run.matmul_precision, run.seed)
+    machine = set_machine(run.threads, run.matmul_precision, run.seed)
     source = Path(settings["data"])
     stored = read_replay(source, settings)
     task = make_task(
@@ -66,7 +69,7 @@ def main(config: DictConfig) -> None:
     # Stored rows, with room for those of fine-tuning, and where these come from.
     batch_frames = run.num_envs * run.steps_per_batch
     room = stored["filled"] + run.fine_tune_frames + batch_frames
-    replay = TensorDictReplayBuffer(
+    replay = ReplayBuffer(
         storage=LazyTensorStorage(room),
         batch_size=run.batch_size,
         transform=task.replay_transform(),
@@ -100,7 +103,7 @@ def main(config: DictConfig) -> None:
     count: dict[str, Any] = {"frames": 0, "updates": 0, "owed": 0.0, "best": float("-inf")}
     count["data"] = data["checksum"]
     evaluations: list[dict[str, float]] = []
-    norms: list[torch.Tensor] = []
+    norms: list[float] = []
     shown: dict[str, str] = {}
     parts = {"task": task, "loss": loss, "averaged": averaged, "optimizer": optimizer}
     parts |= {"watch": watch, "alerts": alerts}
@@ -114,6 +117,7 @@ def main(config: DictConfig) -> None:
         restore(saved, *held)
     else:
         checkpoints.save(0, state())
+    gc.freeze()  # what is there by now stays: it need not be looked through again and again
     trains, first = time.perf_counter(), dict(count)
     last = run.stop_at or run.length
     stopped = ""
@@ -146,10 +150,10 @@ def main(config: DictConfig) -> None:
                 scaled = sample.copy()
                 scaled["next", "reward"] = run.reward_scale * sample["next", "reward"]
                 losses = loss(scaled)
-                optimizer.zero_grad()
-                sum(losses[each] for each in summed).backward()
-                norm = clip_grad_norm_(trained, run.max_grad_norm)
-                wrong = wrong or broken({**losses, "gradient norm": norm})
+                total = sum(losses[each] for each in summed)
+                norm = differentiate(total, trained, run.max_grad_norm)
+                if isnan(norm):
+                    wrong = wrong or broken(losses) or ["gradient norm"]
                 if not wrong:
                     norms.append(norm)
                     optimizer.step()
@@ -230,7 +234,7 @@ def main(config: DictConfig) -> None:
         "updates": count["updates"],
         "stopped": stopped,
         "parameters_sha256": parameters_sha256(loss, averaged),
-        "runtime": runtime(began, trained_for, first, count) | {"product_rounding": rounding},
+        "runtime": runtime(began, trained_for, first, count) | machine,
     }
     finish(folder, metrics, writer)
 

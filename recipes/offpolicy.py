@@ -9,8 +9,10 @@ Ctrl-C saves and stops. The run's folder holds its settings, checkpoints, Tensor
 alerts, metrics.json and report.html.
 """
 
+import gc
 import time
 from copy import deepcopy
+from math import isnan
 from typing import Any
 
 import hydra
@@ -21,12 +23,13 @@ from loop import UNJUDGED, evaluate, judge, reason, restore, state_of, tell
 from omegaconf import DictConfig
 from stored import keep_replay
 from tasks import make_task
-from torch.nn.utils import clip_grad_norm_, get_total_norm
+from torch.nn.utils import get_total_norm
 from torchrl.collectors import Collector
-from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
+from torchrl.data import LazyTensorStorage, ReplayBuffer
 from tqdm import tqdm
 
 from trading_torchrl.checkpoint import Checkpoints
+from trading_torchrl.descent import differentiate
 from trading_torchrl.modules import follow_slowly
 from trading_torchrl.monitoring import ActionWatch, broken
 from trading_torchrl.resume import StopRequest, parameters_sha256
@@ -39,7 +42,7 @@ def main(config: DictConfig) -> None:
     began = time.perf_counter()
     settings, folder, resumed = start(config)
     run = Run.of(settings)
-    rounding = set_machine(run.threads, run.matmul_precision, run.seed)
+    machine = set_machine(run.threads, run.matmul_precision, run.seed)
     old = earlier_run(folder if resumed else run.init)
     task = make_task(settings["market"], settings["env"], run.num_envs, run.window, run.seed, old)
 
@@ -67,7 +70,7 @@ def main(config: DictConfig) -> None:
         auto_register_policy_transforms=False,
     )
     batches = iter(collector)
-    replay = TensorDictReplayBuffer(
+    replay = ReplayBuffer(
         storage=LazyTensorStorage(run.buffer_size),
         batch_size=run.batch_size,
         transform=task.replay_transform(),
@@ -82,7 +85,7 @@ def main(config: DictConfig) -> None:
     alerts = run.alerts_to(folder, writer)
     count: dict[str, Any] = {"frames": 0, "updates": 0, "owed": 0.0, "best": float("-inf")}
     evaluations: list[dict[str, float]] = []
-    norms: list[torch.Tensor] = []
+    norms: list[float] = []
     shown: dict[str, str] = {}
 
     parts = {"task": task, "loss": loss, "averaged": averaged, "optimizer": optimizer}
@@ -92,6 +95,7 @@ def main(config: DictConfig) -> None:
         restore(saved, *held)
     else:
         checkpoints.save(0, state_of(*held))
+    gc.freeze()  # what is there by now stays: it need not be looked through again and again
     trains, first = time.perf_counter(), dict(count)
     last = run.stop_at or run.total_frames
     stopped = ""
@@ -119,11 +123,10 @@ def main(config: DictConfig) -> None:
                     sample = replay.sample()
                     sample["next", "reward"] = run.reward_scale * sample["next", "reward"]
                     losses = loss(sample)
-                    optimizer.zero_grad()
-                    sum(losses[each] for each in summed).backward()
-                    norm = clip_grad_norm_(trained, run.max_grad_norm)
-                    wrong = broken({**losses, "gradient norm": norm})
-                    if wrong:
+                    total = sum(losses[each] for each in summed)
+                    norm = differentiate(total, trained, run.max_grad_norm)
+                    if isnan(norm):
+                        wrong = broken(losses) or ["gradient norm"]
                         break
                     norms.append(norm)
                     optimizer.step()
@@ -199,7 +202,7 @@ def main(config: DictConfig) -> None:
         "updates": count["updates"],
         "stopped": stopped,
         "parameters_sha256": parameters_sha256(loss, averaged),
-        "runtime": runtime(began, trained_for, first, count) | {"product_rounding": rounding},
+        "runtime": runtime(began, trained_for, first, count) | machine,
     }
     if settings["replay"]["save"]:
         keep_replay(folder, replay, count["frames"], settings, task)

@@ -5,7 +5,8 @@
 
 An experiment is a script beside this one that prints its rows as its last line. What it printed is
 kept with a fingerprint of the package and of the script, so that an interrupted run goes on where
-it stopped, and changed code is measured anew.
+it stopped, and changed code is measured anew. The page keeps the parts that were not measured again;
+each says at which commit, and on which processor, it was measured.
 """
 
 import argparse
@@ -19,11 +20,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rows import sources
+from rows import ROOT, sources
 from tqdm import tqdm
 
+from trading_torchrl.machine import processor
+
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parent
 CACHE = HERE / ".cache"
 PAGE = ROOT / "docs" / "results.md"
 
@@ -77,6 +79,7 @@ def measure(name: str) -> dict[str, Any]:
             f"results/{name}.py printed no rows (exit code {done.returncode})"
         ) from None
     kept |= {"fingerprint": fingerprint(name), "seconds": round(time.perf_counter() - began, 1)}
+    kept |= {"commit": commit(), "processor": f"{processor()}, {os.cpu_count()} cores"}
     CACHE.mkdir(exist_ok=True)
     with tempfile.NamedTemporaryFile("w", dir=CACHE, delete=False) as file:
         json.dump(kept, file, indent=1)
@@ -84,12 +87,22 @@ def measure(name: str) -> dict[str, Any]:
     return kept
 
 
+def commit() -> str:
+    """What stands in the working tree."""
+    head, changed = (
+        subprocess.run(["git", *asked], capture_output=True, text=True, cwd=ROOT).stdout.strip()
+        for asked in (["rev-parse", "--short", "HEAD"], ["status", "--porcelain", "-uno"])
+    )
+    return f"{head} with changes" if changed else head
+
+
 def section(name: str, result: dict[str, Any]) -> str:
     """An experiment as a part of the page."""
     lines = [
         f"## {result['title']}",
         "",
-        f"`python results/{name}.py`, {result['seconds']:.0f} s. {result['note']}",
+        f"`python results/{name}.py`, {result['seconds']:.0f} s at {result['commit']},"
+        f" {result['processor']}. {result['note']}",
         "",
     ]
     if result["table"]:
@@ -108,13 +121,22 @@ def markdown(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def page(results: dict[str, dict[str, Any]]) -> str:
-    """The whole page."""
+    """The whole page; parts that are not among the results stay as they are."""
     head = (
-        "# Results\n\nWritten by `make results`, all seeds, nothing left out. Speed and memory"
-        " against other libraries are in [benchmarks/results.md](../benchmarks/results.md),"
-        " written by `make benchmark`."
+        "# Results\n\nWritten by `make results`, all seeds, nothing left out. Each part says at which"
+        " commit it was measured; `make results` measures anew what other code has changed since."
+        " Speed and memory against other libraries are in"
+        " [benchmarks/results.md](../benchmarks/results.md), written by `make benchmark`."
     )
-    return "\n\n".join([head, *(section(name, result) for name, result in results.items())]) + "\n"
+    there = sections_of(PAGE.read_text()) if PAGE.exists() else {}
+    there |= {name: section(name, result) for name, result in results.items()}
+    return "\n\n".join([head, *(there[name] for name in EXPERIMENTS if name in there)]) + "\n"
+
+
+def sections_of(text: str) -> dict[str, str]:
+    """Parts of a page by the experiment they are of."""
+    parts = ["## " + part.strip() for part in text.split("\n## ")[1:]]
+    return {part.split("`python results/", 1)[1].split(".py`", 1)[0]: part for part in parts}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -89,7 +89,7 @@ def test_other_problems_with_known_answers(tmp_path, problem):
         ("total_frames=0", "total_frames must be a whole number of at least 1, got 0"),
         ("stop_at=9999999", "stop_at must lie between 1 and total_frames"),
         ("loss.gamma=2", r"gamma must lie in \[0, 1\], got 2"),
-        ("matmul_precision=low", "matmul_precision is highest, high or medium, got 'low'"),
+        ("matmul_precision=low", "matmul_precision is auto, highest, high, medium, got 'low'"),
         ("env=nothing", "Could not find 'env/nothing'"),
         ("learning_rate=1", "learning_rate"),
         ("window=3", "only trading has windows"),

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.distributions import Distribution
 from torch.nn.functional import softplus
 
-LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
+CONSTANT = -0.5 * math.log(2 * math.pi) - 2 * math.log(2)
 EDGE = 1e-6
 RIM = 1e-3
 
@@ -18,10 +18,12 @@ RIM = 1e-3
 def log_density(noise: Tensor, raw: Tensor, scale: Tensor) -> Tensor:
     """Log density ``[*]`` of ``tanh(raw)`` ``[*, A]``, where raw = loc + scale x noise.
 
-    The logarithm of tanh's slope is written so that it stays exact far out.
+    Less the logarithm of tanh's slope, 2 log 2 - 2 raw - 2 log(1 + exp(-2 raw)): so written it
+    stays exact far out.
     """
-    slope = 2 * (math.log(2) - raw - softplus(-2 * raw))
-    return (-0.5 * noise * noise - LOG_SQRT_2PI - scale.log() - slope).sum(-1)
+    # With beta -2 softplus is -log(1 + exp(-2 raw)) / 2; a quarter of the square is doubled below.
+    half = torch.add(raw, softplus(raw, beta=-2), alpha=-2) - 0.25 * noise.square()
+    return (torch.sub(CONSTANT, scale.log()) + 2 * half).sum(-1)
 
 
 class SquashedNormal(Distribution):

@@ -133,6 +133,15 @@ class ActorCriticLoss(LossModule):
         if self._targets:
             follow_slowly(self._targets, self._critics, rate)
 
+    @torch.no_grad()
+    def _shown(self, tensordict: TensorDictBase, **values: Tensor) -> dict[str, Tensor]:
+        """What is shown beside the losses, each ``[*]`` reduced; means are taken of all at once."""
+        masked = any(tensordict.get(key, None) is not None for key in self._loss_mask_keys())
+        if masked or self.reduction != "mean":
+            return {name: self._reduce_loss(each, tensordict) for name, each in values.items()}
+        means = torch.stack(list(values.values())).flatten(1).mean(1)
+        return dict(zip(values, means.unbind(), strict=True))
+
     def _without_masked(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Zeros where a mask leaves positions out: a NaN there would reach all gradients."""
         return without_masked(self, tensordict, (*self.in_keys, self.tensor_keys.objective_weights))

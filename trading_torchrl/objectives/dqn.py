@@ -103,8 +103,9 @@ class DQNLoss(ActorCriticLoss):
         return TensorDict._new_unsafe(
             {
                 "loss_qvalue": self._reduce_loss(misfit.sum((-1, -2)), tensordict),
-                "q": self._reduce_loss(values.detach().mean((-1, -2)), tensordict),
-                "td_error": self._reduce_loss(error.detach().abs().mean((-1, -2)), tensordict),
+                **self._shown(
+                    tensordict, q=values.mean((-1, -2)), td_error=error.abs().mean((-1, -2))
+                ),
             },
             batch_size=torch.Size([]),
         )

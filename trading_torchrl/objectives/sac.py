@@ -98,21 +98,15 @@ class SACLoss(ActorCriticLoss):
         weights = self._weights(tensordict)
         values, wanted = self._values_and_wanted(tensordict, alpha, weights)
         misfit, error = self._misfit(values, wanted)
-        loss_qvalue = self._reduce_loss(misfit, tensordict)
-
         log_prob, worth, goal = self._decide(tensordict, weights)
-        loss_actor = self._reduce_loss(alpha * log_prob - worth, tensordict)
         entropy = -log_prob.detach()
-        loss_alpha = self._reduce_loss(self.log_alpha * (entropy - goal), tensordict)
         return TensorDict._new_unsafe(
             {
-                "loss_actor": loss_actor,
-                "loss_qvalue": loss_qvalue,
-                "loss_alpha": loss_alpha,
+                "loss_actor": self._reduce_loss(alpha * log_prob - worth, tensordict),
+                "loss_qvalue": self._reduce_loss(misfit, tensordict),
+                "loss_alpha": self._reduce_loss(self.log_alpha * (entropy - goal), tensordict),
                 "alpha": alpha,
-                "entropy": self._reduce_loss(entropy, tensordict),
-                "q": self._reduce_loss(worth.detach(), tensordict),
-                "td_error": self._reduce_loss(error.detach(), tensordict),
+                **self._shown(tensordict, entropy=entropy, q=worth, td_error=error),
             },
             batch_size=torch.Size([]),
         )

@@ -113,8 +113,11 @@ class TD3Loss(ActorCriticLoss):
             {
                 "loss_actor": loss_actor,
                 "loss_qvalue": loss_qvalue,
-                "q": self._reduce_loss(self._total(values, weights)[..., 0].detach(), tensordict),
-                "td_error": self._reduce_loss(error.detach().abs().mean((-1, -2)), tensordict),
+                **self._shown(
+                    tensordict,
+                    q=self._total(values, weights)[..., 0],
+                    td_error=error.abs().mean((-1, -2)),
+                ),
             },
             batch_size=torch.Size([]),
         )
