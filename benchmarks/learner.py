@@ -7,9 +7,9 @@
 An update samples a batch from a full replay buffer, takes one step of critics, actor and
 temperature, and moves the target critics. Ours is measured as `recipes/offpolicy.py` does it, with
 its checks for broken numbers, clipped gradients, an averaged actor and objects that the garbage
-collector leaves alone, and bare of these, which is what the others do. Every contestant runs in a process of its own. A round measures each of them
-once, in shuffled order, so that what else the machine does falls on all of them; the table shows
-medians over the rounds.
+collector leaves alone, and bare of these, which is what the others do. Every contestant runs in a
+process of its own. A round measures each of them once, in shuffled order, so that what else the
+machine does falls on all of them; the table shows medians over the rounds.
 
 The machine's product rate is that of a batch times a square layer, once and for two critics in one
 call: no update can be faster than its floating-point operations at the higher of both.

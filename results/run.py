@@ -5,8 +5,8 @@
 
 An experiment is a script beside this one that prints its rows as its last line. What it printed is
 kept with a fingerprint of the package and of the script, so that an interrupted run goes on where
-it stopped, and changed code is measured anew. The page keeps the parts that were not measured again;
-each says at which commit, and on which processor, it was measured.
+it stopped, and changed code is measured anew. The page keeps the parts that were not measured
+again; each says at which commit, and on which processor, it was measured.
 """
 
 import argparse
@@ -123,8 +123,8 @@ def markdown(rows: Sequence[Sequence[str]]) -> list[str]:
 def page(results: dict[str, dict[str, Any]]) -> str:
     """The whole page; parts that are not among the results stay as they are."""
     head = (
-        "# Results\n\nWritten by `make results`, all seeds, nothing left out. Each part says at which"
-        " commit it was measured; `make results` measures anew what other code has changed since."
+        "# Results\n\nWritten by `make results`, all seeds, nothing left out. Each part says at"
+        " which commit it was measured; `make results` measures anew what code has changed since."
         " Speed and memory against other libraries are in"
         " [benchmarks/results.md](../benchmarks/results.md), written by `make benchmark`."
     )
