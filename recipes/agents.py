@@ -17,6 +17,7 @@ from torchrl.objectives import LossModule
 
 from trading_torchrl.checkpoint import CheckpointError, Checkpoints
 from trading_torchrl.objectives import FromTorchRL
+from trading_torchrl.replay import Hindsight
 
 FITS = {
     (True, False): (
@@ -86,10 +87,16 @@ def make_agent(
         ) from error
 
 
-def keys_to_store(task: Task, loss: LossModule) -> tuple[Any, ...]:
-    """What a replay buffer keeps of rows: what the task says, and flags that a loss reads."""
+def keys_to_store(
+    task: Task, loss: LossModule, hindsight: Hindsight | None = None
+) -> tuple[Any, ...]:
+    """What a replay buffer keeps of rows: what the task says, and what a loss reads besides.
+
+    What hindsight makes anew it need not keep, but what it makes it of.
+    """
     flags = [("next", name) for name in ("done", "truncated")]
-    return (*task.stored, *(flag for flag in flags if flag in loss.in_keys))
+    keys = (*task.stored, *(flag for flag in flags if flag in loss.in_keys))
+    return keys if hindsight is None else tuple(dict.fromkeys((*keys, *hindsight.reads)))
 
 
 def _arguments(kind: type) -> list[str]:

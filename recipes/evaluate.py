@@ -109,10 +109,7 @@ def judged(
             saved = load(path)
     except CheckpointError as error:
         raise SystemExit(str(error)) from None
-    task = make_task(
-        settings["market"], settings["env"], settings["num_envs"], settings["window"],
-        settings["seed"], saved,
-    )  # fmt: skip
+    task = make_task(settings, saved)
     task.load_state_dict(saved["task"])
     actor, _ = make_agent(settings["loss"], settings["network"], task, settings["hidden"])
     actor.load_state_dict(saved["averaged"])

@@ -157,6 +157,7 @@ class Run(Learning):
     total_frames: int
     warmup_frames: int
     buffer_size: int
+    count_places: bool
 
     @property
     def length(self) -> int:

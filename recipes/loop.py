@@ -16,7 +16,7 @@ from torchrl.collectors import Collector
 from torchrl.data import ReplayBuffer
 from tqdm import tqdm
 
-from trading_torchrl.monitoring import Verdict
+from trading_torchrl.monitoring import Verdict, Visits
 from trading_torchrl.resume import (
     collector_state,
     replay_state,
@@ -99,6 +99,15 @@ def tell(
     if figures:
         shown |= highlights(figures, score)
         bar.set_postfix(shown)
+
+
+def visits_of(task: Task, count: bool) -> Visits | None:
+    """What counts the places that are explored, if that is asked for."""
+    if count and not task.places:
+        raise SystemExit(
+            f"count_places=true: {task.name} has no places to count; markets and mazes have"
+        )
+    return Visits(task.places) if count else None
 
 
 def reason(wrong: list[str], verdict: Verdict) -> str:

@@ -47,9 +47,7 @@ def main(config: DictConfig) -> None:
     machine = set_machine(run.threads, run.matmul_precision, run.seed)
     source = Path(settings["data"])
     stored = read_replay(source, settings)
-    task = make_task(
-        settings["market"], settings["env"], run.num_envs, run.window, run.seed, stored
-    )
+    task = make_task(settings, stored)
 
     # The agent: an actor, what judges it, and a slow copy of the actor to evaluate.
     actor, loss = make_agent(settings["loss"], settings["network"], task, run.hidden)

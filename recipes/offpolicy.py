@@ -18,14 +18,17 @@ from typing import Any
 import hydra
 import torch
 from agents import begin_from, earlier_run, keys_to_store, make_agent, needs_rewards
+from curious import make_curious
+from hindsight import hindsight_figures, make_hindsight
 from launch import Run, due, finish, histograms, learned, runtime, set_machine, start
-from loop import UNJUDGED, evaluate, judge, reason, restore, state_of, tell
+from loop import UNJUDGED, evaluate, judge, reason, restore, state_of, tell, visits_of
 from omegaconf import DictConfig
 from stored import keep_replay
 from tasks import make_task
 from torch.nn.utils import get_total_norm
 from torchrl.collectors import Collector
 from torchrl.data import LazyTensorStorage, ReplayBuffer
+from torchrl.envs import Compose
 from tqdm import tqdm
 
 from trading_torchrl.checkpoint import Checkpoints
@@ -44,18 +47,18 @@ def main(config: DictConfig) -> None:
     run = Run.of(settings)
     machine = set_machine(run.threads, run.matmul_precision, run.seed)
     old = earlier_run(folder if resumed else run.init)
-    task = make_task(settings["market"], settings["env"], run.num_envs, run.window, run.seed, old)
+    task = make_task(settings, old)
 
     # The agent: an actor, an ensemble of critics, and a slow copy of the actor to evaluate.
     actor, loss = make_agent(settings["loss"], settings["network"], task, run.hidden)
     needs_rewards(loss, "recipes/offpolicy.py")
     begin_from(old, actor, loss)
-    kept = keys_to_store(task, loss)
     summed = [key for key in loss.out_keys if key.startswith("loss_")]
     averaged = deepcopy(actor).requires_grad_(False).eval()
     both = list(averaged.parameters()), list(actor.parameters())
     trained = [each for each in loss.parameters() if each.requires_grad]
     optimizer = torch.optim.Adam(trained, lr=run.lr, fused=True)
+    curious = make_curious(settings.get("icm"), task)
 
     # Where experience comes from, and where it is kept.
     batch_frames = run.num_envs * run.steps_per_batch
@@ -70,18 +73,20 @@ def main(config: DictConfig) -> None:
         auto_register_policy_transforms=False,
     )
     batches = iter(collector)
+    storage = LazyTensorStorage(run.buffer_size, ndim=2 if settings.get("her") else 1)
+    hindsight = make_hindsight(settings.get("her"), task, storage)
+    transforms = [each for each in (hindsight, task.replay_transform()) if each is not None]
     replay = ReplayBuffer(
-        storage=LazyTensorStorage(run.buffer_size),
-        batch_size=run.batch_size,
-        transform=task.replay_transform(),
+        storage=storage, batch_size=run.batch_size, transform=Compose(*transforms)
     )
+    kept = keys_to_store(task, loss, hindsight)
 
     # What watches it, and what is kept of it.
     checkpoints = Checkpoints(folder / "checkpoints", run.keep)
     saved = checkpoints.newest()[1] if resumed else None
     known = saved["count"]["frames"] if saved else 0
     writer = run.writer(folder, purge_step=known + 1 if saved else None)
-    watch = ActionWatch(task.kind)
+    watch, visits = ActionWatch(task.kind), visits_of(task, run.count_places)
     alerts = run.alerts_to(folder, writer)
     count: dict[str, Any] = {"frames": 0, "updates": 0, "owed": 0.0, "best": float("-inf")}
     evaluations: list[dict[str, float]] = []
@@ -90,6 +95,8 @@ def main(config: DictConfig) -> None:
 
     parts = {"task": task, "loss": loss, "averaged": averaged, "optimizer": optimizer}
     parts |= {"watch": watch, "alerts": alerts}
+    parts |= curious.parts() if curious else {}
+    parts |= {"visits": visits} if visits else {}
     held = parts, collector, replay, count, evaluations
     if saved:
         restore(saved, *held)
@@ -111,7 +118,10 @@ def main(config: DictConfig) -> None:
                 bar.update(batch_frames)
                 wrong = broken({"reward": batch["next", "reward"]})
                 watch.see(*task.watched(batch))
-                replay.extend(batch.select(*kept).reshape(-1))
+                if visits:
+                    visits.see(task.place_of(batch))
+                rows = batch.select(*kept)
+                replay.extend(rows if hindsight else rows.reshape(-1))
 
                 # Learn.
                 rate = run.learning_rate(frames)
@@ -122,11 +132,15 @@ def main(config: DictConfig) -> None:
                 while count["owed"] >= 1 and not wrong:
                     sample = replay.sample()
                     sample["next", "reward"] = run.reward_scale * sample["next", "reward"]
+                    if curious:  # what its models did not expect is worth something; they learn it
+                        curious.reward.count(count["frames"])
+                        sample = curious.reward(sample)
+                        wrong = curious.learn(sample, count["updates"])
                     losses = loss(sample)
                     total = sum(losses[each] for each in summed)
                     norm = differentiate(total, trained, run.max_grad_norm)
-                    if isnan(norm):
-                        wrong = broken(losses) or ["gradient norm"]
+                    if wrong or isnan(norm):
+                        wrong = wrong or broken(losses) or ["gradient norm"]
                         break
                     norms.append(norm)
                     optimizer.step()
@@ -142,6 +156,9 @@ def main(config: DictConfig) -> None:
                     figures[f"train/{wrong[0]}"] = float("nan")
                 elif norms and due(frames, run.log_every, batch_frames):
                     figures = learned(losses, norm, rate, batch, watch)
+                    figures |= curious.figures() if curious else {}
+                    figures |= hindsight_figures(hindsight, batch, sample, replay)
+                    figures |= {"train/state_coverage": visits.coverage} if visits else {}
                     for name, values in histograms(batch, norms).items():
                         writer.add_histogram(name, values, frames)
                     norms.clear()
@@ -201,7 +218,10 @@ def main(config: DictConfig) -> None:
         "frames": count["frames"],
         "updates": count["updates"],
         "stopped": stopped,
-        "parameters_sha256": parameters_sha256(loss, averaged),
+        "state_coverage": visits.coverage if visits else None,
+        "parameters_sha256": parameters_sha256(
+            loss, averaged, *([curious.loss] if curious else [])
+        ),
         "runtime": runtime(began, trained_for, first, count) | machine,
     }
     if settings["replay"]["save"]:

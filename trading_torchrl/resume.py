@@ -55,17 +55,27 @@ def _layers(env: EnvBase) -> list[EnvBase]:
 
 
 def replay_state(replay: ReplayBuffer) -> dict[str, Any]:
-    """The rows that are filled, and where the next one goes.
+    """The rows that are filled, where the next one goes, and what the transforms remember.
 
     The rows are the buffer's own memory, not a copy: write them away before more rows come in.
     """
     filled = len(replay)
-    rows = replay._storage._storage[:filled].to_dict() if filled else {}
-    return {"rows": rows, "filled": filled, "cursor": replay._writer._cursor}
+    rows, shape = {}, [0]
+    if filled:
+        stored = replay._storage._storage
+        shape = [filled // stored.shape[1:].numel(), *stored.shape[1:]]
+        rows = stored[: shape[0]].to_dict()
+    return {
+        "rows": rows,
+        "filled": filled,
+        "shape": shape,
+        "cursor": replay._writer._cursor,
+        "transforms": replay._transform.state_dict(),
+    }
 
 
 def restore_replay(replay: ReplayBuffer, state: dict[str, Any]) -> None:
-    """Goes on where :func:`replay_state` left off; the buffer's transforms are not applied."""
+    """Goes on where :func:`replay_state` left off; rows do not pass the transforms again."""
     room = replay._storage.max_size
     if state["filled"] > room:
         raise ValueError(
@@ -74,9 +84,10 @@ def restore_replay(replay: ReplayBuffer, state: dict[str, Any]) -> None:
         )
     replay.empty()
     if state["filled"]:
-        rows = TensorDict(state["rows"], batch_size=[state["filled"]])
-        replay._storage.set(range(state["filled"]), rows)
+        rows = TensorDict(state["rows"], batch_size=state["shape"])
+        replay._storage.set(range(state["shape"][0]), rows)
     replay._writer._cursor = state["cursor"]
+    replay._transform.load_state_dict(state["transforms"])
 
 
 def parameters_sha256(*modules: nn.Module) -> str:

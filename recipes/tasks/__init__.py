@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from tasks.goals import GoalTrading
 from tasks.gym import Gym
 from tasks.reference import Reference
 from tasks.task import Judged, Task, together
@@ -13,19 +14,14 @@ from tasks.trading import Trading
 __all__ = ["Judged", "Task", "make_task", "together"]
 
 
-def make_task(
-    market: Mapping[str, Any],
-    env: Mapping[str, Any],
-    num_envs: int,
-    window: int | None = None,
-    seed: int = 0,
-    earlier: Mapping[str, Any] | None = None,
-) -> Task:
-    """The task that ``conf/market`` and ``conf/env`` describe.
+def make_task(settings: Mapping[str, Any], earlier: Mapping[str, Any] | None = None) -> Task:
+    """The task that a recipe's settings describe: ``market``, ``env``, and goals if there are.
 
     From ``earlier``, the checkpoint of a run whose networks go on in this one, it takes what these
     need to see the same: the scaler.
     """
+    env, window, her = settings["env"], settings["window"], settings.get("her")
+    accounts, seed = settings["num_envs"], settings["seed"]
     if "problem" in env or "gym" in env:
         if window is not None:
             raise ValueError(f"only trading has windows of bars: window=null, got {window}")
@@ -33,5 +29,6 @@ def make_task(
             raise ValueError(
                 f"only trading has rewards to choose: reward=null, got {env['reward']!r}"
             )
-        return (Reference if "problem" in env else Gym)(env, num_envs, seed)
-    return Trading(market, env, num_envs, window, seed, earlier["task"] if earlier else {})
+        return (Reference if "problem" in env else Gym)(env, accounts, seed)
+    seen = (settings["market"], env, accounts, window, seed, earlier["task"] if earlier else {})
+    return GoalTrading(her["goal"], *seen) if her else Trading(*seen)

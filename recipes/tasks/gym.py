@@ -9,11 +9,12 @@ import gymnasium
 import numpy as np
 import torch
 from tensordict import TensorDictBase
+from tensordict.utils import NestedKey
 from torch import Tensor
 from torchrl.envs import EnvBase, GymWrapper
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
-from tasks.task import ROW, Figures, Judged, Policy, acted, explores
+from tasks.task import ROW, Figures, Goals, Judged, Policy, acted, explores
 
 
 class SavedGym(GymWrapper):
@@ -44,10 +45,12 @@ class Gym:
     """A Gymnasium environment with continuous actions; judged by its mean return."""
 
     score = "return"
-    kind = "target"
-    in_keys: tuple[str, ...] = ("observation",)
+    kind: str | int = "target"
+    in_keys: tuple[NestedKey, ...] = ("observation",)
     symbols: tuple[str, ...] = ()
     stored: tuple[Any, ...] = ROW
+    goals: Goals | None = None
+    places = 0
 
     def __init__(self, env: Mapping[str, Any], num_envs: int, seed: int) -> None:
         self.name = env["gym"]
@@ -74,6 +77,10 @@ class Gym:
     def watched(self, batch: TensorDictBase) -> tuple[Tensor, Tensor | None, Tensor]:
         """Actions and ends, of one account."""
         return batch["action"][None], None, batch["next", "done"][None]
+
+    def place_of(self, batch: TensorDictBase) -> Tensor:
+        """Nobody counts places here."""
+        raise NotImplementedError
 
     def replay_transform(self) -> None:
         """Rows are stored as they are."""

@@ -9,26 +9,36 @@ from typing import Any
 
 import torch
 from tensordict import TensorDictBase
+from tensordict.utils import NestedKey
 from torch import Tensor
 from torchrl.envs import EnvBase, TransformedEnv
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
-from tasks.task import ROW, Figures, Judged, Policy, acted, explores
+from tasks.task import ROW, Figures, Goals, Judged, Policy, acted, explores
 from trading_torchrl.envs import reference
-from trading_torchrl.envs.reference import ActionGrid, BestOnGrid, optimum_share
+from trading_torchrl.envs.reference import (
+    ActionGrid,
+    BestOnGrid,
+    GridWorld,
+    SameBits,
+    optimum_share,
+)
 
-PROBLEMS = ("GarleanuPedersen", "Merton", "OUSpread", "PlantedLeak", "Martingale")
+PROBLEMS = (
+    "GarleanuPedersen", "Merton", "OUSpread", "PlantedLeak", "Martingale",
+    "BitFlip", "Chain", "SparseMaze", "FourRooms",
+)  # fmt: skip
 
 
 class Reference:
     """A problem with a known answer; judged by the share of the optimum, on common noise.
 
-    With discrete actions the optimum is that of policies that choose among as many even steps.
+    Where actions are numbers and the environment is asked to be discrete, the optimum is that of
+    policies that choose among as many even steps.
     """
 
     score = "optimum_share"
-    kind = "target"
-    in_keys: tuple[str, ...] = ("observation",)
+    in_keys: tuple[NestedKey, ...] = ("observation",)
     symbols: tuple[str, ...] = ()
     stored: tuple[Any, ...] = ROW
 
@@ -49,15 +59,29 @@ class Reference:
         self.problem = getattr(reference, name)(num_envs, seed=seed, **settings)
         self.env: EnvBase = self.problem
         self.inputs = self.problem.observation_spec["observation"].shape[-1]
+        self.kind: str | int = "target"
         self.actions = 1
         self.best: BestOnGrid | None = None
-        if actions == "discrete":
+        if not self.problem.action_spec.dtype.is_floating_point:
+            self.actions = self.kind = int(self.problem.action_spec.n)
+            if actions != "discrete":
+                raise ValueError(f"{name} is a matter of choices: env.actions=discrete")
+        elif actions == "discrete":
             self.env = TransformedEnv(self.problem, ActionGrid(choices))
             self.best = BestOnGrid(self.problem, choices)
             self.actions = choices
+        bits = isinstance(self.problem, reference.BitFlip)
+        self.goals = Goals(SameBits(), "observation", terminates=True) if bits else None
+        world = self.problem if isinstance(self.problem, GridWorld) else None
+        self.places = 0 if world is None else len(world.cells)
+
+    def place_of(self, batch: TensorDictBase) -> Tensor:
+        """The cell that each step arrived at."""
+        assert isinstance(self.problem, GridWorld)
+        return self.problem.cell_of(batch["next", "observation"])
 
     def _numbers(self, action: Tensor) -> Tensor:
-        """Actions in [-1, 1], whether they are numbers or choices."""
+        """Actions in [-1, 1], whether they are numbers or choices; choices of a problem's own."""
         return action if self.best is None else self.best.levels[action]
 
     def watched(self, batch: TensorDictBase) -> tuple[Tensor, Tensor | None, Tensor]:

@@ -8,14 +8,17 @@ from pathlib import Path
 from typing import Any, Protocol, cast
 
 from tensordict import TensorDictBase
+from tensordict.utils import NestedKey
 from torch import Tensor
 from torchrl.envs import EnvBase, Transform
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
+from trading_torchrl.envs import Goal
+from trading_torchrl.envs.goals import SEEN
 from trading_torchrl.evaluation import write_report
 from trading_torchrl.evaluation.tables import BySymbol, Rows, Value
 from trading_torchrl.monitoring import (
-    ALLOWED,
+    allowed,
     coverage,
     entropy,
     largest_share,
@@ -31,14 +34,14 @@ ROW = ("observation", "action", ("next", "observation"), ("next", "reward"), ("n
 """What a replay buffer keeps of any environment."""
 
 
-def acted(actions: Tensor, kind: str) -> Figures:
+def acted(actions: Tensor, kind: str | int) -> Figures:
     """Figures of actions ``[N, T, A]`` that show when a policy has become one action."""
     names = names_of(actions, kind)
     return {
         "action_std": position_spread(actions),
-        "action_entropy": entropy(names),
-        "coverage": coverage(names, ALLOWED[kind]),
-        "largest_name_share": largest_share(names),
+        "action_entropy": entropy(names, allowed(kind)),
+        "coverage": coverage(names, allowed(kind)),
+        "largest_name_share": largest_share(names, allowed(kind)),
         "exact_repeats": float(longest_repeat(actions)),
     }
 
@@ -108,15 +111,26 @@ def _listed(runs: Sequence[Mapping[str, Value]]) -> dict[str, Value]:
     return {**runs[0], **{name: [cast(float, run[name]) for run in runs] for name in of_agent}}
 
 
+@dataclass(frozen=True)
+class Goals:
+    """What an agent is to reach, for hindsight."""
+
+    goal: Goal
+    seen_key: NestedKey = SEEN
+    """where an agent sees goals"""
+    terminates: bool = False
+    """whether reaching one ends the episode"""
+
+
 class Task(Protocol):
     """What the recipes ask of a task."""
 
     name: str
     env: EnvBase
     """trained in, ``[N]``"""
-    kind: str
+    kind: str | int
     """how actions are named, see ``monitoring.names_of``"""
-    in_keys: tuple[str, ...]
+    in_keys: tuple[NestedKey, ...]
     inputs: int
     """width of what the networks see"""
     actions: int
@@ -127,6 +141,13 @@ class Task(Protocol):
 
     stored: tuple[Any, ...]
     """keys that go into the replay buffer"""
+    goals: Goals | None
+    """what an agent is to reach, where there is such a thing"""
+    places: int
+    """how many places there are to explore; 0 where nobody counts them"""
+
+    def place_of(self, batch: TensorDictBase) -> Tensor:
+        """Number of the place where each step of a collector's batch arrived, -1 for none."""
 
     def watched(self, batch: TensorDictBase) -> tuple[Tensor, Tensor | None, Tensor]:
         """Actions ``[N, T, A]``, values traded if there are, and ends, of a collector's batch."""

@@ -10,20 +10,18 @@ from typing import Any
 
 import hydra.errors
 import hydra.utils
+import torch
 from tensordict import TensorDictBase
+from tensordict.utils import NestedKey
 from torch import Tensor
 from torchrl.envs import EnvBase, TransformedEnv
 from torchrl.envs.utils import ExplorationType
 
 from tasks.markets import parts_of, predictable, unpredictable
-from tasks.task import ROW, Figures, Judged, Policy
-from trading_torchrl.data import (
-    Knobs,
-    Market,
-    Scaler,
-)
+from tasks.task import ROW, Figures, Goals, Judged, Policy
+from trading_torchrl.data import REGIMES, Knobs, Market, Scaler, regime_labels
 from trading_torchrl.envs import MarketWindow, OraclePolicy, TradingEnv
-from trading_torchrl.envs.actions import NAMES
+from trading_torchrl.envs.actions import NAMES, TARGET_BINS, target_bin_of
 from trading_torchrl.envs.oracles import KNOWLEDGE
 from trading_torchrl.envs.reference.share import share_of
 from trading_torchrl.evaluation import (
@@ -99,14 +97,16 @@ class Trading:
         self.parts = parts_of(market)
         self.symbols = self.parts.symbols
         self.scaler = self._scaler(earlier.get("scaler"))
+        self.settings = env
         self.judged = {name: value for name, value in env.items() if name not in EPISODES}
         self.seen: dict[str, Any] = {"window": window, "scaler": self.scaler}
-        emit = ("equity", "share", "value", "index")
-        base = TradingEnv(self.parts.train, num_envs, emit=emit, seed=seed, **self.seen, **env)
+        base = TradingEnv(
+            self.parts.train, num_envs, emit=self.emitted(), seed=seed, **self.seen, **env
+        )
         self.base = base
-        self.env = self._windowed(base)
-        self.kind: str = base.rules.actions
-        self.in_keys: tuple[str, ...] = (
+        self.env: EnvBase = self._windowed(base)
+        self.kind: Any = base.rules.actions
+        self.in_keys: tuple[NestedKey, ...] = (
             ("observation",) if window is None else ("observation", "window")
         )
         self.stored: tuple[Any, ...] = (*ROW, "market", ("next", "market"))
@@ -117,6 +117,35 @@ class Trading:
             self.actions = len(NAMES)
         features = 0 if window is None else window * base.table.shape[-1] * base.rules.assets
         self.inputs = len(base.observation_names) + features
+        self.goals: Goals | None = None
+        self._hours = sorted(set(self._hour_of_bars.tolist()))
+        self.places = TARGET_BINS * len(REGIMES) * len(self._hours)
+
+    def emitted(self) -> tuple[str, ...]:
+        """What the environment shows besides."""
+        return ("equity", "share", "value", "index")
+
+    @property
+    def _hour_of_bars(self) -> Tensor:
+        return self.parts.train.timestamps // 3_600_000_000_000 % 24
+
+    @cached_property
+    def _scenes(self) -> Tensor:
+        """Regime and hour of every bar of every symbol, one after the other; -1 is not known."""
+        market = self.parts.train
+        regime = regime_labels(market, reference=market).long()
+        hour = torch.searchsorted(torch.tensor(self._hours), self._hour_of_bars)[:, None]
+        scene = regime * len(self._hours) + hour
+        return torch.where(regime < 0, -1, scene).T.flatten()
+
+    def place_of(self, batch: TensorDictBase) -> Tensor:
+        """Position in seven bins, regime (of the last 60 bars) and hour of the day."""
+        after = batch["next"]
+        row = after["market", "symbol"] * self.base.rules.bars + after["market", "bar"]
+        scene = self._scenes[row[..., 0]]
+        held = target_bin_of(after["account", "share"][..., 0] / self.base.rules.cap)
+        known = scene + held * (self.places // TARGET_BINS)
+        return torch.where(scene < 0, -1, known)
 
     def _scaler(self, saved: Mapping[str, Any] | None) -> Scaler:
         """Networks that were trained with a scaler go on with it."""

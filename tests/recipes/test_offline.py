@@ -214,9 +214,7 @@ def test_what_makes_no_sense_is_refused(stored, data, overrides, said):
 
 def test_rows_of_other_settings_are_refused(stored, data, tmp_path):
     settings = settings_of(stored, f"data={data}")
-    task = importlib.import_module("tasks").make_task(
-        settings["market"], settings["env"], settings["num_envs"]
-    )
+    task = importlib.import_module("tasks").make_task(settings)
     assert stored.read_replay(data, settings)["filled"] == 320
     other = settings | {"env": settings["env"] | {"cost": 2.0}}
     with pytest.raises(SystemExit, match="was collected with env"):

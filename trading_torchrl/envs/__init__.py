@@ -1,5 +1,6 @@
 """The batched trading environment and its parts."""
 
+from trading_torchrl.envs.goals import DesiredGoal, Goal, ReachReturn
 from trading_torchrl.envs.migration import ContinuousInDiscrete, DiscreteInContinuous
 from trading_torchrl.envs.oracles import OraclePolicy, solve_bands
 from trading_torchrl.envs.settings import LONG_ONLY, LONG_SHORT
@@ -12,9 +13,12 @@ __all__ = [
     "LONG_SHORT",
     "Bar",
     "ContinuousInDiscrete",
+    "DesiredGoal",
     "DiscreteInContinuous",
+    "Goal",
     "MarketWindow",
     "OraclePolicy",
+    "ReachReturn",
     "TradingEnv",
     "solve_bands",
 ]

@@ -1,6 +1,7 @@
 """Networks and distributions of the agents."""
 
 from trading_torchrl.modules.averages import follow_slowly, frozen
+from trading_torchrl.modules.curiosity import Curiosity, Surprise
 from trading_torchrl.modules.discrete import (
     make_discrete_actor,
     make_discrete_critics,
@@ -30,6 +31,7 @@ from trading_torchrl.modules.squashed_normal import SquashedNormal
 __all__ = [
     "MLP",
     "BatchRenorm",
+    "Curiosity",
     "Ensemble",
     "EnsembleMLP",
     "EpsilonGreedy",
@@ -38,6 +40,7 @@ __all__ = [
     "NormalisedEnsembleMLP",
     "PerSymbolMLP",
     "SquashedNormal",
+    "Surprise",
     "SymbolHeads",
     "follow_slowly",
     "frozen",

@@ -18,6 +18,7 @@ from trading_torchrl.monitoring.channels import (
 from trading_torchrl.monitoring.collapse import (
     ALLOWED,
     ActionWatch,
+    allowed,
     broken,
     coverage,
     entropy,
@@ -27,6 +28,7 @@ from trading_torchrl.monitoring.collapse import (
     position_spread,
     trade_rate,
 )
+from trading_torchrl.monitoring.visits import Visits
 
 __all__ = [
     "ALLOWED",
@@ -37,7 +39,9 @@ __all__ = [
     "Channel",
     "Rule",
     "Verdict",
+    "Visits",
     "alerts_from",
+    "allowed",
     "broken",
     "coverage",
     "entropy",

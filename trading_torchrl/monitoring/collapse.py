@@ -17,16 +17,31 @@ from trading_torchrl.envs.actions import NAMES, TARGET_BINS, name_of, target_bin
 ALLOWED = {"continuous": 6, "target": TARGET_BINS, "discrete": len(NAMES)}
 """How many names each kind of action can have; no continuous action bins to ADD_TO_WINNER."""
 
+Kind = str | int
+"""One of ``ALLOWED``; or how many choices there are, of which each is its own name."""
 
-def names_of(actions: Tensor, kind: str) -> Tensor:
+
+def allowed(kind: Kind) -> int:
+    """How many names actions of this kind can have."""
+    if isinstance(kind, int):
+        return kind
+    if kind not in ALLOWED:
+        raise ValueError(
+            f"kind must be one of {', '.join(ALLOWED)}, or a number of choices, got {kind!r}"
+        )
+    return ALLOWED[kind]
+
+
+def names_of(actions: Tensor, kind: Kind) -> Tensor:
     """Names of a policy's outputs, int64 in the same shape.
 
     Args:
         actions: numbers in [-1, 1], or names.
         kind: ``continuous`` bins to six names, ``target`` to seven equal bins (use it for any
-            other number in [-1, 1] too), ``discrete`` are names already.
+            other number in [-1, 1] too), ``discrete`` are names already, and so are the choices
+            where it is their number.
     """
-    _check_kind(kind)
+    allowed(kind)
     if kind == "continuous":
         return name_of(actions)
     return target_bin_of(actions) if kind == "target" else actions.long()
@@ -105,8 +120,8 @@ class ActionWatch:
         (1.0, 7.0)
     """
 
-    def __init__(self, kind: str, window: int = 10_000) -> None:
-        _check_kind(kind)
+    def __init__(self, kind: Kind, window: int = 10_000) -> None:
+        self._names = max(allowed(kind), len(NAMES))
         if window < 1:
             raise ValueError(f"window must be at least 1 frame, got {window}")
         self.kind = kind
@@ -134,7 +149,7 @@ class ActionWatch:
                 0 if traded is None else frames,
                 0 if traded is None else _fills(traded.cpu()),
                 int(runs.amax()),
-                _counts(names, len(NAMES)).tolist(),
+                _counts(names, self._names).tolist(),
             )
         )
         self._frames += frames
@@ -174,7 +189,7 @@ class ActionWatch:
         counts = torch.tensor([call.counts for call in self._calls]).sum(0)
         figures = {
             "action_entropy_continuous": _entropy(counts),
-            "action_coverage_histogram": _coverage(counts, ALLOWED[self.kind]),
+            "action_coverage_histogram": _coverage(counts, allowed(self.kind)),
             "largest_name_share": _largest_share(counts),
             "exact_repeats": float(max(call.longest for call in self._calls)),
         }
@@ -188,7 +203,7 @@ class ActionWatch:
         rows = [[*call[:-1], *call.counts] for call in self._calls]
         accounts = self._accounts or (None, None, None)
         return {
-            "calls": torch.tensor(rows, dtype=torch.int64).reshape(len(rows), 4 + len(NAMES)),
+            "calls": torch.tensor(rows, dtype=torch.int64).reshape(len(rows), 4 + self._names),
             **{
                 name: None if value is None else value.clone()
                 for name, value in zip(_Accounts._fields, accounts, strict=True)
@@ -223,11 +238,6 @@ class _Accounts(NamedTuple):
     action: Tensor
     run: Tensor
     ended: Tensor
-
-
-def _check_kind(kind: str) -> None:
-    if kind not in ALLOWED:
-        raise ValueError(f"kind must be one of {', '.join(ALLOWED)}, got {kind!r}")
 
 
 def _with_assets(actions: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ from trading_torchrl.objectives.actor_critic import ActorCriticLoss
 from trading_torchrl.objectives.behaviour_cloning import BCLoss
 from trading_torchrl.objectives.cql import CQLLoss
 from trading_torchrl.objectives.crossq import CrossQLoss
+from trading_torchrl.objectives.curiosity import ICMLoss
 from trading_torchrl.objectives.discrete_sac import DiscreteSACLoss
 from trading_torchrl.objectives.dqn import DQNLoss
 from trading_torchrl.objectives.from_torchrl import FromTorchRL
@@ -22,6 +23,7 @@ __all__ = [
     "DQNLoss",
     "DiscreteSACLoss",
     "FromTorchRL",
+    "ICMLoss",
     "IQLLoss",
     "REDQLoss",
     "SACLoss",

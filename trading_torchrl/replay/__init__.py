@@ -1,6 +1,16 @@
 """Transforms of replay buffers, and their rows as files."""
 
+from trading_torchrl.replay.curious import CuriosityReward
+from trading_torchrl.replay.hindsight import Hindsight
 from trading_torchrl.replay.saved import fill, load_replay, save_replay, spec_of
 from trading_torchrl.replay.stored_by_index import StoredByIndex
 
-__all__ = ["StoredByIndex", "fill", "load_replay", "save_replay", "spec_of"]
+__all__ = [
+    "CuriosityReward",
+    "Hindsight",
+    "StoredByIndex",
+    "fill",
+    "load_replay",
+    "save_replay",
+    "spec_of",
+]

@@ -44,9 +44,10 @@ def save_replay(path: Path, replay: ReplayBuffer, frames: int, about: Mapping[st
     state = replay_state(replay)
     if not state["filled"]:
         raise ValueError("this replay holds no rows yet: nothing could be learned from it")
-    rows = TensorDict(state["rows"], batch_size=[state["filled"]])
+    rows = TensorDict(state["rows"], batch_size=state["shape"]).reshape(-1)
+    kept = {"rows": rows.to_dict(), "filled": state["filled"], "cursor": state["cursor"]}
     wrapped = frames > state["filled"]
-    save(path, state | {"frames": frames, "wrapped": wrapped, "spec": spec_of(rows)} | dict(about))
+    save(path, kept | {"frames": frames, "wrapped": wrapped, "spec": spec_of(rows)} | dict(about))
 
 
 def load_replay(path: Path) -> dict[str, Any]:
@@ -63,5 +64,7 @@ def load_replay(path: Path) -> dict[str, Any]:
 
 def fill(replay: ReplayBuffer, saved: Mapping[str, Any]) -> None:
     """Puts saved rows into a buffer with room for them; more rows go behind them."""
-    room = replay._storage.max_size
-    restore_replay(replay, {**saved, "cursor": saved["filled"] % room})
+    filled = saved["filled"]
+    unchanged = {"transforms": replay._transform.state_dict(), "shape": [filled]}
+    cursor = filled % replay._storage.max_size
+    restore_replay(replay, {**saved, **unchanged, "cursor": cursor})

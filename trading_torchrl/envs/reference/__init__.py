@@ -1,7 +1,7 @@
 """Problems whose best policy and its value are known: what an agent makes of them is a fact."""
 
 from trading_torchrl.envs.reference.action_grid import ActionGrid, BestOnGrid
-from trading_torchrl.envs.reference.bit_flip import BitFlip
+from trading_torchrl.envs.reference.bit_flip import BitFlip, SameBits
 from trading_torchrl.envs.reference.foresight import Martingale, PlantedLeak
 from trading_torchrl.envs.reference.garleanu_pedersen import GarleanuPedersen, Rule
 from trading_torchrl.envs.reference.grid import GridWorld
@@ -25,6 +25,7 @@ __all__ = [
     "PlantedLeak",
     "ReferenceProblem",
     "Rule",
+    "SameBits",
     "Share",
     "SparseMaze",
     "optimum_share",

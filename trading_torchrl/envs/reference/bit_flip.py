@@ -12,6 +12,22 @@ from trading_torchrl.envs.reference.problem import Fields, ReferenceProblem
 from trading_torchrl.envs.settings import at_least
 
 
+class SameBits:
+    """The goal of :class:`BitFlip`, a :class:`~trading_torchrl.envs.goals.Goal`: all bits equal."""
+
+    def reward(self, achieved: Tensor, desired: Tensor) -> Tensor:
+        """1 where they are."""
+        return self.reached(achieved, desired).to(achieved.dtype)
+
+    def reached(self, achieved: Tensor, desired: Tensor) -> Tensor:
+        """bool ``[*, 1]``."""
+        return (achieved == desired).all(-1, keepdim=True)
+
+    def seen(self, achieved: Tensor, desired: Tensor) -> Tensor:
+        """One behind the other, as the observation has them."""
+        return torch.cat([achieved, desired], -1)
+
+
 class BitFlip(ReferenceProblem):
     """An action flips one of n bits; the reward is 1 where they equal the goal, which ends it.
 

@@ -136,9 +136,13 @@ class GridWorld(ReferenceProblem):
 
     def best_action(self, observation: Tensor) -> Tensor:
         """The way to the goal from the cell that is seen."""
+        return self._best.to(observation.device)[self.cell_of(observation)]
+
+    def cell_of(self, observation: Tensor) -> Tensor:
+        """The index ``[*]`` in :attr:`cells` of observations ``[*, D]``."""
         view = self._view.to(observation.device)
         cell = torch.cdist(observation.reshape(-1, view.shape[1]), view).argmin(-1)
-        return self._best.to(observation.device)[cell].view(observation.shape[:-1])
+        return cell.view(observation.shape[:-1])
 
     def start(self) -> Fields:
         """At the start."""

@@ -1,0 +1,90 @@
+"""Curiosity, as the recipes switch it on: models, what trains them, what a surprise is worth."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import isnan
+from typing import Any
+
+import torch
+from tasks import Task
+from tensordict import TensorDictBase
+from torch import Tensor
+
+from trading_torchrl.descent import differentiate
+from trading_torchrl.modules import Curiosity
+from trading_torchrl.monitoring import broken
+from trading_torchrl.objectives import ICMLoss
+from trading_torchrl.replay import CuriosityReward
+
+OWN = ("beta", "features", "hidden", "every", "lr", "weight_decay", "max_grad_norm")
+"""Settings of the models; the others are those of the reward."""
+
+
+@dataclass
+class Curious:
+    """The models of the world beside an agent; its gradients and theirs never meet."""
+
+    reward: CuriosityReward
+    loss: ICMLoss
+    optimizer: torch.optim.Optimizer
+    every: int
+    longest: float
+
+    def __post_init__(self) -> None:
+        self.trained = list(self.loss.parameters())
+        self.seen: dict[str, Tensor] = {}
+
+    def parts(self) -> dict[str, Any]:
+        """What has a state."""
+        return {"icm": self.loss, "icm_optimizer": self.optimizer, "icm_reward": self.reward}
+
+    def learn(self, sample: TensorDictBase, update: int) -> list[str]:
+        """One step of the models, if it is their turn; what is not finite."""
+        self.seen["intrinsic"] = sample["next", "intrinsic"]
+        if update % self.every:
+            return []
+        losses = self.loss(sample)
+        total = losses["loss_forward"] + losses["loss_inverse"]
+        self.seen |= {"total": total.detach(), "forward": losses["forward_error"]}
+        self.seen["inverse"] = losses["inverse_error"]
+        if isnan(differentiate(total, self.trained, self.longest)):
+            return broken(losses) or ["curiosity"]
+        self.optimizer.step()
+        return []
+
+    def figures(self) -> dict[str, float]:
+        """Of the last update."""
+        named = {
+            "icm/forward_loss": "forward", "icm/inverse_loss": "inverse",
+            "icm/total_loss": "total", "icm/intrinsic_reward_mean": "intrinsic",
+        }  # fmt: skip
+        return {
+            name: float(self.seen[key].mean()) for name, key in named.items() if key in self.seen
+        }
+
+
+def make_curious(settings: Mapping[str, Any] | None, task: Task) -> Curious | None:
+    """What ``conf/icm`` describes; nothing where it is off."""
+    if not settings:
+        return None
+    given = dict(settings)
+    own = {name: given.pop(name) for name in OWN}
+    if not isinstance(own["every"], int) or own["every"] < 1:
+        raise SystemExit(f"icm.every must be a whole number of at least 1, got {own['every']!r}")
+    for name in ("lr", "max_grad_norm"):
+        if not own[name] > 0:
+            raise SystemExit(f"icm.{name} must be above 0, got {own[name]}")
+    seen = [key for key in task.in_keys if key != "action_mask"]
+    models = Curiosity(
+        task.inputs, task.actions,
+        choices=not task.env.action_spec.dtype.is_floating_point,
+        features=own["features"], hidden=own["hidden"],
+    )  # fmt: skip
+    loss = ICMLoss(models, beta=own["beta"], in_keys=seen)
+    reward = CuriosityReward(models, seen, **given)
+    optimizer = torch.optim.AdamW(
+        loss.parameters(), lr=own["lr"], weight_decay=own["weight_decay"], fused=True
+    )
+    return Curious(reward, loss, optimizer, own["every"], own["max_grad_norm"])

@@ -1,0 +1,122 @@
+"""Trading for a return to be reached by the end of an episode."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torchrl.envs import EnvBase, TransformedEnv
+from torchrl.envs.utils import ExplorationType, set_exploration_type
+
+from tasks.task import Figures, Goals, Judged, Policy, acted, explores
+from tasks.trading import Trading
+from trading_torchrl.data import Market
+from trading_torchrl.envs import DesiredGoal, ReachReturn, TradingEnv
+from trading_torchrl.envs.goals import ACHIEVED, DESIRED, SEEN, width_of
+from trading_torchrl.evaluation import ConstantPolicy, RandomPolicy
+
+WHILE_TRAINING, AT_THE_END = 256, 1_024
+"""Episodes that a policy is judged on."""
+
+
+class GoalTrading(Trading):
+    """An agent with a return to reach; judged by how many episodes end at it."""
+
+    name = "trading for a return"
+    score = "goal_success"
+
+    def __init__(
+        self,
+        goal: Mapping[str, Any],
+        market: Mapping[str, Any],
+        env: Mapping[str, Any],
+        num_envs: int,
+        window: int | None,
+        seed: int,
+        earlier: Mapping[str, Any],
+    ) -> None:
+        asked = dict(goal)
+        self.wanted = {name: asked.pop(name) for name in ("low", "high")}
+        self.goal = ReachReturn(**asked)
+        super().__init__(market, env, num_envs, window, seed, earlier)
+        if self.base.rules.episode_bars >= self.base.rules.bars:
+            raise ValueError("a return is reached by the end of an episode: env.episode_bars=500")
+        self.env = self._with_goals(self.env, num_envs, seed)
+        self.goals = Goals(self.goal)
+        self.in_keys = (*self.in_keys, SEEN)
+        self.inputs += width_of(self.goal)
+
+    def emitted(self) -> tuple[str, ...]:
+        """What was achieved as well."""
+        return (*super().emitted(), "achieved")
+
+    def _with_goals(self, env: EnvBase, num_envs: int, seed: int) -> EnvBase:
+        return TransformedEnv(env, DesiredGoal(num_envs, self.goal, seed=seed, **self.wanted))
+
+    def _episodes(self, market: Market, accounts: int, seed: int) -> EnvBase:
+        """As many episodes side by side, on bars of this market."""
+        env = TradingEnv(
+            market, accounts, emit=self.emitted(), seed=seed, **self.seen, **self.settings
+        )
+        return self._with_goals(self._windowed(env), accounts, seed)
+
+    def _reached(self, env: EnvBase, policy: Policy) -> tuple[Figures, Tensor]:
+        """How episodes end under a policy, and its actions ``[N, T]`` until then."""
+        tensordict = env.reset()
+        alive = torch.ones(env.batch_size[0], 1, dtype=torch.bool)
+        success, distance, earned = (torch.zeros(env.batch_size[0], 1) for _ in range(3))
+        actions = []
+        with torch.no_grad(), set_exploration_type(ExplorationType.DETERMINISTIC):
+            while bool(alive.any()):
+                tensordict, following = env.step_and_maybe_reset(policy(tensordict))
+                then = tensordict.get("next")
+                ends = then.get("done") & alive
+                achieved, desired = then.get(ACHIEVED), then.get(DESIRED)
+                success = torch.where(ends, self.goal.reached(achieved, desired).float(), success)
+                distance = torch.where(ends, (achieved - desired).abs(), distance)
+                earned = torch.where(ends, achieved, earned)
+                actions.append(tensordict.get("action"))
+                alive = alive & ~ends
+                tensordict = following
+        figures = {
+            "goal_success": float(success.mean()),
+            "goal_distance": float(distance.mean()),
+            "episode_return": float(earned.mean()),
+        }
+        return figures, torch.stack(actions, 1)
+
+    def _judged(self, market: Market, accounts: int, seed: int, policy: Policy) -> Figures:
+        figures, actions = self._reached(self._episodes(market, accounts, seed), policy)
+        exploring = self._reached(self._episodes(market, accounts, seed), explores(policy))[0]
+        figures["stochastic_goal_success"] = exploring["goal_success"]
+        return figures | acted(actions, self.kind)
+
+    def evaluate(self, policy: Policy) -> Figures:
+        """How many episodes on the validation split end at their goal; exploring beside it."""
+        return self._judged(self.parts.validation, WHILE_TRAINING, 1_000_000, policy)
+
+    def judge(self, policy: Policy, split: str) -> Judged:
+        """The same for more episodes, beside policies that know of no goal."""
+        market = getattr(self.parts, split)
+        seed = {"validation": 2_000_000, "test": 4_000_000}[split]
+        figures = self._judged(market, AT_THE_END, seed, policy)
+        env = self._episodes(market, AT_THE_END, seed)
+        base = env.base_env
+        while isinstance(base, TransformedEnv):
+            base = base.base_env
+        others: dict[str, Policy] = {"buy_and_hold": ConstantPolicy(base, 1.0)}
+        others |= {"nothing": ConstantPolicy(base, 0.0), "random": RandomPolicy(base)}
+        rows = {"agent": figures}
+        for name, other in others.items():
+            found, actions = self._reached(self._episodes(market, AT_THE_END, seed), other)
+            rows[name] = {**found, **acted(actions, self.kind)}
+        rules, low, high = self.base.rules, self.wanted["low"], self.wanted["high"]
+        facts = {
+            "split": f"{split}: {AT_THE_END:,} episodes of {rules.episode_bars:,} bars",
+            "goal": f"a return of {low:.1%}" + (f" to {high:.1%}" if high > low else "")
+            + f", within {self.goal.tolerance:.2%} at the end",
+            "costs": f"{1e4 * rules.cost:g} bps of the traded value",
+        }  # fmt: skip
+        return Judged("Trading for a return", facts, figures, rows)

@@ -1,0 +1,103 @@
+"""What an agent expects to see next: a forward and an inverse model on learned features."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, one_hot
+
+from trading_torchrl.modules.networks import MLP
+
+FEATURES = 128
+
+
+class Surprise(NamedTuple):
+    """How wrong both models were, a number a row ``[*]``."""
+
+    forward: Tensor
+    """of the next features: half the squared error, a feature on average"""
+    inverse: Tensor
+    """of the action: half the squared error, an action on average; of choices the cross-entropy"""
+
+
+class Curiosity(nn.Module):
+    """Features of what is seen, a guess of the next ones, and a guess of the action between them.
+
+    Pathak et al., "Curiosity-driven Exploration by Self-supervised Prediction", 2017,
+    https://arxiv.org/abs/1705.05363
+
+    The inverse model makes the features those of what actions have to do with; the forward model's
+    error is the surprise. Features are normalised, each row by itself, so that they can neither
+    vanish nor grow, and errors mean the same all along.
+
+    Args:
+        inputs: sum of the widths of what is seen.
+        actions: width of the action; of choices, how many there are.
+        choices: whether an action is one of so many, int64, instead of numbers.
+        features: width of the features.
+        hidden: widths of the hidden layers of each of the three networks.
+        body: what is seen passes through it first, for instance the trunk of an agent. It is used
+            as it is: it learns nothing from here, and is no part of this module.
+
+    Example:
+        >>> curiosity = Curiosity(inputs=5, actions=1)
+        >>> now, following = [torch.zeros(8, 5)], [torch.ones(8, 5)]
+        >>> curiosity(now, torch.zeros(8, 1), following).forward.shape
+        torch.Size([8])
+    """
+
+    def __init__(
+        self,
+        inputs: int,
+        actions: int,
+        *,
+        choices: bool = False,
+        features: int = FEATURES,
+        hidden: Sequence[int] = (FEATURES,),
+        body: Callable[..., Tensor] | None = None,
+    ) -> None:
+        super().__init__()
+        self.choices = actions if choices else None
+        self._body = (body,)  # not a part of this module: in a tuple it is not registered
+        self.encoder = MLP(inputs, hidden, features)
+        self.normalise = nn.LayerNorm(features, elementwise_affine=False)
+        self.ahead = MLP(features + actions, hidden, features)
+        self.between = MLP(2 * features, hidden, actions)
+
+    def features(self, seen: Sequence[Tensor]) -> Tensor:
+        """Of what is seen, ``[*, features]``."""
+        (body,) = self._body
+        if body is None:
+            return self.normalise(self.encoder(*seen))
+        with torch.no_grad():
+            inner = body(*seen)
+        return self.normalise(self.encoder(inner.detach()))
+
+    def forward(
+        self, seen: Sequence[Tensor], action: Tensor, following: Sequence[Tensor]
+    ) -> Surprise:
+        """How wrong it is about steps from ``seen`` to ``following`` by ``action``."""
+        now, then = self.features(seen), self.features(following)
+        ahead = self._ahead(now, action)
+        inverse = self.between(torch.cat([now, then], -1))
+        if self.choices is None:
+            wrong = 0.5 * (inverse - action).square().mean(-1)
+        else:
+            flat = cross_entropy(inverse.flatten(0, -2), action.flatten(), reduction="none")
+            wrong = flat.view(action.shape)
+        return Surprise(0.5 * (ahead - then.detach()).square().mean(-1), wrong)
+
+    @torch.no_grad()
+    def surprise(
+        self, seen: Sequence[Tensor], action: Tensor, following: Sequence[Tensor]
+    ) -> Tensor:
+        """The forward error ``[*]`` alone, without a gradient."""
+        now, then = self.features(seen), self.features(following)
+        return 0.5 * (self._ahead(now, action) - then).square().mean(-1)
+
+    def _ahead(self, now: Tensor, action: Tensor) -> Tensor:
+        done = action if self.choices is None else one_hot(action, self.choices).to(now.dtype)
+        return self.ahead(now, done)

@@ -1,0 +1,147 @@
+"""What a surprise is worth: intrinsic rewards, mixed in when a batch is sampled."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from tensordict import TensorDictBase
+from tensordict.utils import NestedKey
+from torch import Tensor
+from torchrl.envs import Transform
+
+from trading_torchrl.modules.curiosity import Curiosity
+
+LEAST = 1e-8
+"""Deviation of the errors that counts as none."""
+
+
+class CuriosityReward(Transform):
+    """Mixes what a model of the world did not expect into the rewards of a sampled batch.
+
+    The intrinsic reward is ``eta x forward error / running deviation of it``, clipped to
+    ``[0, most]``; the new reward ``(1 - share) x reward + share x intrinsic``, where the second
+    part is at most ``cap`` times the running mean of the absolute rewards, or of one where that is
+    more. Rewards should therefore be scaled to about one before. There is no centring: it would
+    punish what is familiar.
+
+    Append it to a replay buffer after what scales rewards: it is computed on the batch that is
+    sampled, by the models as they are by then. Or call it on any batch with ``next``, such as a
+    collector's, for learners on policy. Writes ``("next", "intrinsic")`` ``[*, 1]`` and ``("next",
+    "reward")``. Until ``warmup_frames`` rows went into the buffer and ``warmup_batches`` were
+    sampled, rewards stay as they are; called by hand, tell them by :meth:`count`.
+
+    The models are those of :class:`~trading_torchrl.objectives.ICMLoss`, which trains them: they
+    are no part of this transform's state.
+
+    Args:
+        curiosity: the models.
+        in_keys: what they see, in the root and in ``next``.
+        eta: scale of the intrinsic reward.
+        share: of the intrinsic reward in the mixed one, in [0, 1]; 0 leaves rewards as they are.
+        most: largest intrinsic reward.
+        cap: see above.
+        momentum: of running figures.
+        warmup_frames: see above.
+        warmup_batches: see above.
+        action_key: where the action is.
+        reward_key: where the reward is, in ``next``.
+
+    Example:
+        >>> from tensordict import TensorDict
+        >>> reward = CuriosityReward(Curiosity(4, 1), warmup_frames=0, warmup_batches=1)
+        >>> batch = TensorDict({
+        ...     "observation": torch.randn(8, 4), "action": torch.zeros(8, 1),
+        ...     "next": {"observation": torch.randn(8, 4), "reward": torch.zeros(8, 1)}}, [8])
+        >>> bool((reward(batch)["next", "reward"] > 0).all())
+        True
+    """
+
+    mean: Tensor
+    square: Tensor
+    extrinsic: Tensor
+
+    def __init__(
+        self,
+        curiosity: Curiosity,
+        in_keys: Sequence[NestedKey] = ("observation",),
+        *,
+        eta: float = 0.01,
+        share: float = 0.1,
+        most: float = 5.0,
+        cap: float = 0.1,
+        momentum: float = 0.01,
+        warmup_frames: int = 1_000,
+        warmup_batches: int = 10,
+        action_key: NestedKey = "action",
+        reward_key: NestedKey = "reward",
+    ) -> None:
+        super().__init__()
+        for name, value in (("eta", eta), ("most", most), ("cap", cap)):
+            if not 0 <= value < math.inf:
+                raise ValueError(f"{name} must not be negative, got {value}")
+        for name, value in (("share", share), ("momentum", momentum)):
+            if not 0 <= value <= 1:
+                raise ValueError(f"{name} must lie in [0, 1], got {value}")
+        self._curiosity = (curiosity,)  # in a tuple it is not registered: the loss saves it
+        self.seen, self.action_key, self.reward_key = tuple(in_keys), action_key, reward_key
+        self.eta, self.share, self.most, self.cap = eta, share, most, cap
+        self.momentum = momentum
+        self.warmup_frames, self.warmup_batches = warmup_frames, max(warmup_batches, 1)
+        self.frames, self.batches = 0, 0
+        for name in ("mean", "square", "extrinsic"):
+            self.register_buffer(name, torch.zeros(()))
+
+    def count(self, frames: int) -> None:
+        """So many rows were collected by now; for who calls it by hand."""
+        self.frames = frames
+
+    @property
+    def deviation(self) -> Tensor:
+        """Of the forward error, running."""
+        return (self.square - self.mean.square()).clamp(min=0).sqrt()
+
+    def _inv_call(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Rows on their way into the buffer are counted."""
+        self.frames += tensordict.numel()
+        return tensordict
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """A batch with its rewards mixed."""
+        (curiosity,) = self._curiosity
+        following = tensordict.get("next")
+        error = curiosity.surprise(
+            [tensordict.get(key) for key in self.seen],
+            tensordict.get(self.action_key),
+            [following.get(key) for key in self.seen],
+        )
+        reward = following.get(self.reward_key)
+        self._remember(error, reward)
+        intrinsic = (self.eta * error / self.deviation.clamp(min=LEAST)).clamp(max=self.most)
+        on = self.frames >= self.warmup_frames and self.batches >= self.warmup_batches
+        intrinsic = (intrinsic if on else torch.zeros_like(intrinsic)).unsqueeze(-1)
+        tensordict, following = tensordict.copy(), following.copy()
+        following.set("intrinsic", intrinsic)
+        if on and self.share:
+            added = (self.share * intrinsic).clamp(max=self.cap * self.extrinsic.clamp(min=1.0))
+            following.set(self.reward_key, (1 - self.share) * reward + added)
+        return tensordict.set("next", following)
+
+    @torch.no_grad()
+    def _remember(self, error: Tensor, reward: Tensor) -> None:
+        """Running figures; the first batch is where they start."""
+        rate = self.momentum if self.batches else 1.0
+        self.mean.lerp_(error.mean(), rate)
+        self.square.lerp_(error.square().mean(), rate)
+        self.extrinsic.lerp_(reward.abs().mean(), rate)
+        self.batches += 1
+
+    def get_extra_state(self) -> dict[str, Any]:
+        """What was counted."""
+        return {"frames": self.frames, "batches": self.batches}
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        """Goes on counting."""
+        self.frames, self.batches = state["frames"], state["batches"]
