@@ -15,6 +15,7 @@ from tasks.trading import Trading
 from trading_torchrl.data import Market
 from trading_torchrl.envs import DesiredGoal, ReachReturn, TradingEnv
 from trading_torchrl.envs.goals import ACHIEVED, DESIRED, SEEN, width_of
+from trading_torchrl.envs.settings import first_starts
 from trading_torchrl.evaluation import ConstantPolicy, RandomPolicy
 
 WHILE_TRAINING, AT_THE_END = 256, 1_024
@@ -43,6 +44,8 @@ class GoalTrading(Trading):
         super().__init__(market, env, num_envs, window, seed, earlier)
         if self.base.rules.episode_bars >= self.base.rules.bars:
             raise ValueError("a return is reached by the end of an episode: env.episode_bars=500")
+        for split in (self.parts.validation, self.parts.test):
+            first_starts(split, window, self.base.rules.episode_bars)
         self.env = self._with_goals(self.env, num_envs, seed)
         self.goals = Goals(self.goal)
         self.in_keys = (*self.in_keys, SEEN)
@@ -53,7 +56,11 @@ class GoalTrading(Trading):
         return (*super().emitted(), "achieved")
 
     def _with_goals(self, env: EnvBase, num_envs: int, seed: int) -> EnvBase:
-        return TransformedEnv(env, DesiredGoal(num_envs, self.goal, seed=seed, **self.wanted))
+        goals = DesiredGoal(num_envs, self.goal, seed=seed, **self.wanted)
+        if not isinstance(env, TransformedEnv):
+            return TransformedEnv(env, goals)
+        env.append_transform(goals)
+        return env
 
     def _episodes(self, market: Market, accounts: int, seed: int) -> EnvBase:
         """As many episodes side by side, on bars of this market."""
