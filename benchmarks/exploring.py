@@ -1,0 +1,180 @@
+"""What hindsight and curiosity cost: a sampled batch, and a training run with and without.
+
+    python benchmarks/exploring.py                      # ten minutes
+    python benchmarks/exploring.py --quick              # a look
+
+Hindsight: batches of 256 from 200,000 rows of a market with goals, sampled as they are and with
+goals replaced, by turns. Curiosity: `recipes/offpolicy.py` on the synthetic market, with `icm=on`
+and `icm=off` by turns, one thread each; frames a second of training, and the largest memory of the
+process. Nothing else should run.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+from environment import UNSTEADY, busy, markdown, quartiles_of
+from torchrl.data import LazyTensorStorage, ReplayBuffer
+from torchrl.envs import TransformedEnv
+from tqdm import tqdm
+
+from trading_torchrl.data import synthetic_market
+from trading_torchrl.envs import LONG_SHORT, DesiredGoal, ReachReturn, TradingEnv
+from trading_torchrl.machine import processor
+from trading_torchrl.replay import Hindsight
+
+ROOT = Path(__file__).resolve().parent.parent
+ACCOUNTS, ROWS, BATCH = 64, 200_000, 256
+RELABELS_MS, RELABELS_TIMES, SLOWER, LARGER = 10.0, 5.0, 0.2, 0.2
+
+
+def buffers() -> dict[str, ReplayBuffer]:
+    """One storage of rows with goals; sampled as they are, and with each strategy."""
+    goal = ReachReturn()
+    market = synthetic_market(symbols=8, bars=4_000, seed=0)
+    env = TransformedEnv(
+        TradingEnv(
+            market, ACCOUNTS, emit=["achieved", "index"], episode_bars=100, compiled=False,
+            **LONG_SHORT,
+        ),
+        DesiredGoal(ACCOUNTS, goal, low=-0.02, high=0.04),
+    )  # fmt: skip
+    storage = LazyTensorStorage(ROWS, ndim=2)
+    transforms = {
+        name: Hindsight(storage, goal, strategy=name)
+        for name in ("future", "final", "episode", "random")
+    }
+    first = transforms["future"]
+    replay = ReplayBuffer(storage=storage, batch_size=BATCH, transform=first)
+    steps = -(ROWS // -ACCOUNTS)
+    tensordict = env.reset()
+    for _ in tqdm(range(0, steps, 50), desc="rows"):
+        batch = env.rollout(50, auto_reset=False, tensordict=tensordict, break_when_any_done=False)
+        tensordict = env.step_mdp(batch[:, -1])
+        replay.extend(batch)
+    for each in transforms.values():
+        each.set_extra_state(first.get_extra_state())
+    plain = {"as they are": ReplayBuffer(storage=storage, batch_size=BATCH)}
+    return plain | {
+        name: ReplayBuffer(storage=storage, batch_size=BATCH, transform=each)
+        for name, each in transforms.items()
+    }
+
+
+def milliseconds(do: Callable[[], object], seconds: float) -> float:
+    """Of one call, on average over so many seconds."""
+    calls, began = 0, time.perf_counter()
+    while time.perf_counter() - began < seconds:
+        do()
+        calls += 1
+    return 1e3 * (time.perf_counter() - began) / calls
+
+
+def relabelling(rounds: int, seconds: float) -> tuple[list[list[str]], list[list[str]], list[Any]]:
+    """Table, bars, and the figures they are of."""
+    torch.set_num_threads(1)
+    replays = buffers()
+    found: dict[str, list[float]] = {name: [] for name in replays}
+    for _ in tqdm(range(rounds), desc="sampling"):
+        for name, replay in replays.items():
+            found[name].append(milliseconds(replay.sample, seconds))
+    plain = median(found["as they are"])
+    rows = [["goals", "ms a batch", "quartiles", "x as they are"]]
+    for name, times in found.items():
+        low, high = quartiles_of(times)
+        unsteady = " (unsteady)" if high - low > UNSTEADY * median(times) else ""
+        middle = median(times)
+        rows.append([name, f"{middle:.2f}", f"{low:.2f} to {high:.2f}{unsteady}",
+                     f"{middle / plain:.2f}"])  # fmt: skip
+    slowest = max(median(found[name]) for name in found if name != "as they are")
+    bars = [
+        bar("256 of 200,000 relabelled, ms, slowest strategy", slowest, RELABELS_MS, "{:.2f}"),
+        bar("the same, times plain sampling", slowest / plain, RELABELS_TIMES, "{:.2f}"),
+    ]
+    return rows, bars, [found]
+
+
+def bar(name: str, measured: float, most: float, form: str) -> list[str]:
+    """A row of the table of bars: what has to stay below."""
+    verdict = "reached" if measured <= most else "missed"
+    return [name, form.format(most), form.format(measured), verdict]
+
+
+def trained(switch: str, frames: int) -> tuple[float, float]:
+    """Frames a second and megabytes of one run of the recipe."""
+    with tempfile.TemporaryDirectory() as folder:
+        given = [
+            f"hydra.run.dir={folder}", f"icm={switch}", f"stop_at={frames}", "threads=1",
+            "evaluate_every=1_000_000_000", "checkpoint_every=1_000_000_000",
+        ]  # fmt: skip
+        command = [sys.executable, str(ROOT / "recipes" / "offpolicy.py"), *given]
+        with open(Path(folder) / "said", "w") as said:
+            process = subprocess.Popen(
+                command, stdout=said, stderr=said, env=os.environ | {"TQDM_DISABLE": "1"}
+            )
+            _, code, used = os.wait4(process.pid, 0)
+        if code:
+            raise SystemExit((Path(folder) / "said").read_text()[-2_000:])
+        metrics = json.loads((Path(folder) / "metrics.json").read_text())
+    return metrics["runtime"]["frames_per_second"], used.ru_maxrss / 1024
+
+
+def curiosity(rounds: int, frames: int) -> tuple[list[list[str]], list[list[str]], list[Any]]:
+    """Table, bars, and the figures they are of."""
+    found: dict[str, list[tuple[float, float]]] = {"off": [], "on": []}
+    for _ in tqdm(range(rounds), desc="training"):
+        for switch in found:
+            found[switch].append(trained(switch, frames))
+    speed = {name: median(one for one, _ in each) for name, each in found.items()}
+    memory = {name: median(one for _, one in each) for name, each in found.items()}
+    rows = [["icm", "frames/s", "quartiles", "MB, largest"]]
+    for name, each in found.items():
+        low, high = quartiles_of([one for one, _ in each])
+        rows.append([name, f"{speed[name]:,.0f}", f"{low:,.0f} to {high:,.0f}",
+                     f"{memory[name]:.0f}"])  # fmt: skip
+    bars = [
+        bar("slower with curiosity", 1 - speed["on"] / speed["off"], SLOWER, "{:.1%}"),
+        bar("larger with curiosity", memory["on"] / memory["off"] - 1, LARGER, "{:.1%}"),
+    ]
+    return rows, bars, [found]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Prints the tables, writes them as markdown and JSON; 1 where a bar is missed."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="one short round")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--frames", type=int, default=384_000, help="of a training run")
+    parser.add_argument("--output", type=Path, default=Path(__file__).with_suffix(".json"))
+    arguments = parser.parse_args(argv)
+    rounds = 1 if arguments.quick else arguments.rounds
+    frames = arguments.frames // 10 if arguments.quick else arguments.frames
+    before = busy()
+    goals, goal_bars, sampled = relabelling(2 * rounds, 0.2 if arguments.quick else 1.0)
+    models, model_bars, runs = curiosity(rounds, frames)
+    bars = [["bar", "at most", "measured", ""], *goal_bars, *model_bars]
+    note = (
+        f"{rounds} rounds, one thread, {processor()}, {os.cpu_count()} cores, torch"
+        f" {torch.__version__}; {before} processes wanted a core in the minute before."
+    )
+    text = "\n\n".join([markdown(goals), markdown(models), markdown(bars), note])
+    print(f"\n{text}")
+    arguments.output.with_suffix(".md").write_text(text + "\n")
+    figures = {"sampling": sampled, "training": runs, "bars": bars, "note": note}
+    arguments.output.write_text(json.dumps(figures, indent=1) + "\n")
+    return int(any(each[-1] == "missed" for each in bars))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
