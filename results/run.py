@@ -44,6 +44,8 @@ EXPERIMENTS = (
     "learn_discrete",
     "learn_symbols",
     "learn_offline",
+    "learn_curiosity",
+    "learn_hindsight",
     "kills",
 )
 TRAINING = tuple(name for name in EXPERIMENTS if name.startswith("learn_") or name == "kills")
