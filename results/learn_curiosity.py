@@ -126,7 +126,7 @@ def main() -> None:
         for name, each in runs.items():
             values = list(coverage(each).values())
             mean[name] = sum(values) / len(values)
-            bar = ("", None)
+            bar: tuple[str, bool | None] = ("", None)
             if task == "maze" and name == "without":
                 bar = (f"<= {AT_MOST}", mean[name] <= AT_MOST)
             rows.append(Row(f"{task}, {name}: coverage", said(values), *bar))
