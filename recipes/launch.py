@@ -16,15 +16,12 @@ from typing import Any, ClassVar, Self
 import torch
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
-from tensordict import TensorDictBase
-from torch import Tensor
 from torch.utils.tensorboard import SummaryWriter
 from torchrl import torchrl_logger
 
 from trading_torchrl.evaluation import write_json
 from trading_torchrl.machine import PRECISIONS, processor, set_precision
 from trading_torchrl.monitoring import (
-    ActionWatch,
     Alerts,
     alerts_from,
     file_channel,
@@ -177,29 +174,6 @@ class Run(Learning):
 def due(frames: int, every: int, batch: int) -> bool:
     """Whether the last ``batch`` frames passed a multiple of ``every``."""
     return frames // every > (frames - batch) // every
-
-
-def learned(
-    losses: TensorDictBase, norm: float, rate: float, batch: TensorDictBase, watch: ActionWatch
-) -> dict[str, float]:
-    """Of the last update, of the rewards of the last batch, of what the exploring policy did."""
-    renamed = {"loss_actor": "actor_loss", "loss_qvalue": "critic_loss", "alpha": "ent_coef"}
-    shown = {
-        **{renamed.get(str(name), str(name)): value for name, value in losses.items()},
-        "reward": batch["next", "reward"].mean(),
-    }
-    figures = {name: float(value.detach()) for name, value in shown.items()} | watch.figures()
-    figures |= {"grad_norm": norm, "learning_rate": rate}
-    return {f"train/{name}": value for name, value in figures.items()}
-
-
-def histograms(batch: TensorDictBase, norms: list[float]) -> dict[str, Tensor]:
-    """Of the last batch, and of the gradients since the last time."""
-    return {
-        "actions/continuous_distribution": batch["action"],
-        "rewards/component_histogram": batch["next", "reward"],
-        "gradients/norm_distribution": torch.tensor(norms),
-    }
 
 
 def highlights(figures: Mapping[str, float], score: str) -> dict[str, str]:

@@ -15,6 +15,7 @@ from running import (
     same,
     stopped_and_resumed,
     trained,
+    with_changes,
 )
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -30,6 +31,30 @@ def test_stopping_and_going_on_changes_nothing(straight, tmp_path):
     _, whole = straight
     # 560 is no multiple of anything, and in the middle of an episode of 20 steps.
     assert same(whole, stopped_and_resumed(tmp_path / "halves", REFERENCE, 560))
+
+
+def test_where_updates_are_rare_figures_and_alerts_go_on_too(tmp_path):
+    """One update every 4 batches: the stop at 232 lies between one at 224 and the log at 240."""
+    overrides = with_changes(
+        REFERENCE, "updates_per_frame=0.03125", "log_every=80", "total_frames=400",
+        "alerts={rules: [{metric: train/grad_norm, above: 0}], cooldown_seconds: 0}",
+        "warmup_frames=96", "watch_from=0",
+    )  # fmt: skip
+    whole = trained(tmp_path / "whole", *overrides)
+    assert same(whole, stopped_and_resumed(tmp_path / "halves", overrides, 232))
+    one, other = (
+        EventAccumulator(str(tmp_path / name), {"histograms": 0}).Reload()
+        for name in ("whole", "halves")
+    )
+    logged = [each.step for each in one.Scalars("train/grad_norm")]
+    assert logged == [160, 240, 320, 400]
+    for name in one.Tags()["scalars"]:
+        first, second = (
+            [(each.step, each.value) for each in events.Scalars(name)] for events in (one, other)
+        )
+        assert first == second, name
+    largest = [each.histogram_value.max for each in one.Histograms("gradients/norm_distribution")]
+    assert [each.value for each in one.Scalars("train/grad_norm")] == pytest.approx(largest)
 
 
 @pytest.mark.parametrize(
