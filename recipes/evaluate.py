@@ -120,7 +120,7 @@ def judged(
         "frames": saved["count"]["frames"],
         "updates": saved["count"]["updates"],
         "seed": settings["seed"],
-        "parameters_sha256": parameters_sha256(actor),
+        "actor_sha256": parameters_sha256(actor),
     }
     return replace(task.judge(actor, split), training=saved["evaluations"]), facts
 

@@ -25,6 +25,8 @@ def test_several_seeds_become_one_report(straight, tmp_path):
     assert done.returncode == 0, done.stderr
     judged = json.loads((tmp_path / "out" / "evaluation_test.json").read_text())
     assert [each["seed"] for each in judged["runs"]] == [0, 1]
+    actors = [each["actor_sha256"] for each in judged["runs"]]
+    assert len({*actors, first["parameters_sha256"], second["parameters_sha256"]}) == 4
     shares = judged["figures"]["optimum_share"]
     assert len(shares) == 2
     assert shares[0] != shares[1]
