@@ -18,6 +18,7 @@ from torchrl.collectors import Collector
 from torchrl.data import ReplayBuffer
 from tqdm import tqdm
 
+from trading_torchrl.evaluation.tables import PATHS
 from trading_torchrl.monitoring import ActionWatch, Verdict, Visits
 from trading_torchrl.replay.hindsight import RELABELED
 from trading_torchrl.resume import (
@@ -132,7 +133,7 @@ def evaluate(task: Task, policy: Policy, seed: int) -> Figures:
     """Figures of a policy, by draws of their own: training draws what it would have drawn."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return task.evaluate(policy)
+        return {name: value for name, value in task.evaluate(policy).items() if name != PATHS}
 
 
 def judge(

@@ -108,6 +108,7 @@ class Reference:
         return {
             "optimum_share": found.share,
             "optimum_share_error": found.error,
+            "paths": float(found.episodes),
             "score": found.score,
             "stochastic_share": exploring.share,
             **acted(self._numbers(steps["action"]), self.kind),

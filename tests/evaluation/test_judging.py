@@ -26,7 +26,7 @@ from trading_torchrl.evaluation import (
 NAMES = {
     "sharpe_ratio_mean", "sharpe_error", "sortino", "calmar", "growth", "growth_error",
     "gross_profit", "gross_profit_error", "net_profit", "net_profit_error", "costs",
-    "total_return", "max_drawdown", "win_rate",
+    "total_return", "max_drawdown", "worst_drawdown", "paths", "win_rate",
     "profit_factor", "trades", "round_trips", "trade_length", "turnover", "exposure",
     "position_std", "action_entropy", "coverage", "largest_name_share", "exact_repeats",
     "trade_rate",
@@ -55,11 +55,13 @@ def test_buy_and_hold(market: Market) -> None:
     assert figures["sharpe_error"] == pytest.approx(error)
     assert figures["growth"] == pytest.approx(float(growth(returns, market.bars_per_year).mean()))
     assert figures["max_drawdown"] == pytest.approx(float(max_drawdown(account.equity).mean()))
+    assert figures["worst_drawdown"] == max(max_drawdown(account.equity).tolist())
+    assert figures["worst_drawdown"] > figures["max_drawdown"]
     held = account.equity.shape[1] - 1
     expected = {
         "trades": 1, "round_trips": 1, "trade_length": held, "exposure": 1, "position_std": 0,
         "action_entropy": 0, "coverage": 1 / 7, "largest_name_share": 1, "trade_rate": 1 / held,
-        "exact_repeats": held - 1,
+        "exact_repeats": held - 1, "paths": 4,
         "win_rate": float((account.equity[:, -1] > 10_000).double().mean()),
         "costs": 3e-4 / 1.0003 / held * market.bars_per_year,
         "turnover": 1 / 1.0003 / held * market.bars_per_year,
@@ -103,7 +105,7 @@ def test_who_never_trades(market: Market) -> None:
     figures = judge(account, market.bars_per_year, "target")
     undefined = {"win_rate", "profit_factor", "trade_length"}
     repeats = account.equity.shape[1] - 2
-    full = {"largest_name_share": 1.0, "coverage": 1 / 7, "exact_repeats": repeats}
+    full = {"largest_name_share": 1.0, "coverage": 1 / 7, "exact_repeats": repeats, "paths": 4}
     for name, value in figures.items():
         if name in undefined:
             assert math.isnan(value), name

@@ -16,6 +16,8 @@ from trading_torchrl.evaluation.tables import (
 )
 
 STUDENT = 4.302653 / math.sqrt(3)
+OVER_SIX = 2.570582
+"""Student's t that 95 % lie within, 5 degrees of freedom."""
 
 
 @pytest.mark.parametrize(
@@ -23,6 +25,9 @@ STUDENT = 4.302653 / math.sqrt(3)
     [
         ({"growth": 0.3}, 0.3, math.nan),
         ({"growth": 0.3, "growth_error": 0.1}, 0.3, 0.196),
+        ({"growth": 0.3, "growth_error": 0.1, "paths": 6.0}, 0.3, 0.1 * OVER_SIX),
+        ({"growth": 0.3, "growth_error": 0.1, "paths": 2.0}, 0.3, 1.2706205),
+        ({"growth": 0.3, "growth_error": math.nan, "paths": 1.0}, 0.3, math.nan),
         ({"growth": 0.3, "growth_error": math.nan}, 0.3, math.nan),
         ({"growth": 0.3, "sharpe_error": 0.1}, 0.3, math.nan),
         ({"growth": [0.3]}, 0.3, math.nan),
@@ -35,6 +40,11 @@ STUDENT = 4.302653 / math.sqrt(3)
             math.sqrt(STUDENT**2 + (1.96 * 1.5) ** 2),
         ),
         ({"growth": [2.0, 2.0], "growth_error": [0.1, 0.1]}, 2.0, 0.196),
+        (
+            {"growth": [1.0, 2.0, 3.0], "growth_error": [1.0, 2.0, 1.5], "paths": [6.0] * 3},
+            2.0,
+            math.sqrt(STUDENT**2 + (OVER_SIX * 1.5) ** 2),
+        ),
         (
             {"growth": [1.0, math.nan, 2.0, 3.0], "growth_error": [1.0, math.nan, 2.0, 1.5]},
             2.0,
@@ -53,6 +63,8 @@ def test_an_interval_is_over_seeds_and_symbols(
 def test_figures_of_others_have_the_errors_of_others() -> None:
     row: dict[str, Value] = {"growth_error": 9.0, "random/growth": 0.3, "random/growth_error": 0.1}
     assert interval_of(row, "random/growth").half_width == pytest.approx(0.196)
+    row["paths"] = 6.0  # all are judged on the same
+    assert interval_of(row, "random/growth").half_width == pytest.approx(0.1 * OVER_SIX)
     row = {"martingale/net_profit": [1.0, 2.0, 3.0], "martingale/net_profit_error": [1.0, 2.0, 1.5]}
     both = math.sqrt(STUDENT**2 + (1.96 * 1.5) ** 2)
     assert interval_of(row, "martingale/net_profit").half_width == pytest.approx(both, rel=1e-4)

@@ -26,6 +26,8 @@ def test_a_run_leaves_all_it_promises(straight):
     assert {
         "optimum_share", "score", "stochastic_share", "action_entropy", "exact_repeats"
     } <= metrics["figures"].keys()  # fmt: skip
+    assert metrics["figures"]["paths"] == 256
+    assert "paths" not in metrics["evaluations"][0]
     assert len(metrics["parameters_sha256"]) == 64
     assert {"seconds", "frames_per_second", "updates_per_second", "versions"} <= metrics[
         "runtime"

@@ -38,8 +38,9 @@ def judge(account: Account, bars_per_year: float, kind: str) -> dict[str, float]
     Each is taken per symbol and averaged; symbols where it is undefined are left out (NaN if it is
     so on all). ``profit_factor`` is over the trades of all symbols: to leave out those that never
     lost would be to keep the worst. ``action_entropy``, ``coverage`` and ``largest_name_share`` are
-    over all outputs of the policy, and ``exact_repeats`` is the most of any symbol. ``*_error`` is
-    the standard error over symbols, NaN for one.
+    over all outputs of the policy, and ``exact_repeats`` is the most of any symbol, as
+    ``worst_drawdown`` is the largest. ``*_error`` is the standard error over symbols, NaN for one,
+    and ``paths`` the number of symbols.
 
     Args:
         account: what became of the policy.
@@ -76,6 +77,7 @@ def judge(account: Account, bars_per_year: float, kind: str) -> dict[str, float]
         "costs": _mean(turnover(fees, equity, bars_per_year)),
         "total_return": _mean(total_return(equity)),
         "max_drawdown": _mean(max_drawdown(equity)),
+        "worst_drawdown": float(max_drawdown(equity).max()),
         "win_rate": _mean(win_rate(trips.profit)),
         "profit_factor": float(profit_factor(trips.profit.flatten())),
         "trades": _mean(fills(value)),
@@ -89,6 +91,7 @@ def judge(account: Account, bars_per_year: float, kind: str) -> dict[str, float]
         "largest_name_share": largest_share(names),
         "exact_repeats": float(longest_repeat(account.action[:, 1:])),
         "trade_rate": trade_rate(value[:, 1:]),
+        "paths": float(len(equity)),
     }
 
 

@@ -33,6 +33,8 @@ class Share(NamedTuple):
     best_error: float
     difference_error: float
     """standard error of ``score - best``"""
+    episodes: int
+    """that errors are over"""
 
 
 def optimum_share(
@@ -97,6 +99,7 @@ def share_of(own: Tensor, best: Tensor) -> Share:
         best=optimum,
         best_error=error(best),
         difference_error=error(own - best),
+        episodes=count,
     )
 
 
