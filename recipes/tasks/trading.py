@@ -26,12 +26,13 @@ from trading_torchrl.envs.oracles import KNOWLEDGE
 from trading_torchrl.envs.reference.share import share_of
 from trading_torchrl.evaluation import (
     Account,
-    ConstantPolicy,
+    BuyAndHold,
     RandomPolicy,
     follow,
     growth,
     judge,
     judge_each,
+    judge_pooled,
     sharpe,
     simple_returns,
     whole_split,
@@ -53,6 +54,16 @@ MOST_SYMBOLS = 50
 """With more, a table of symbols is no longer read."""
 
 BY_SYMBOL = ("agent", "buy_and_hold")
+
+BUYS_ONCE: dict[str, Any] = {"actions": "continuous", "smoothing": 1, "compiled": False}
+"""What buy-and-hold needs, whatever the agent's actions are; compiling takes longer than its steps.
+"""
+
+POOLED = {"agent": "agent, equal weight", "buy_and_hold": "equal_weight"}
+"""Policies that are judged as one portfolio of all symbols too, and what these are called."""
+
+OF_OTHERS = ("sharpe_ratio_mean", "sharpe_error", "growth", "growth_error", "max_drawdown")
+"""Figures of other policies that stand among the agent's."""
 
 
 def reward_of(given: Any) -> Any:
@@ -203,15 +214,16 @@ class Trading:
         market = getattr(self.parts, split)
         accounts = self._followed(market, self.parts.knobs, policy, progress=split)
         years = market.bars_per_year
-        rows = {
-            name: judge(account, years, "target" if name.startswith("oracle_") else self.kind)
-            for name, account in accounts.items()
-        }
+        rows: dict[str, Figures] = {}
+        for name, account in accounts.items():
+            rows[name] = judge(account, years, self._kind(name))
+            if name in POOLED and len(market.symbols) > 1:
+                rows[POOLED[name]] = judge_pooled(account, years)
         control, knobs = None, self.parts.knobs
         if knobs is not None and predictable(knobs):
             still = unpredictable(market, knobs)
             traded = self._followed(still, None, policy, progress="martingale")
-            control = {name: judge(each, years, self.kind) for name, each in traded.items()}
+            control = {name: judge(each, years, self._kind(name)) for name, each in traded.items()}
         rules = self.base.rules
         facts = {
             "split": f"{split}: {len(market.symbols)} symbols, {len(market):,} bars each",
@@ -219,6 +231,11 @@ class Trading:
             "episodes": "one account a symbol, from the first bar to the last",
             "fills": "at the next open" if rules.fill == "next_open" else "at the close",
         }
+        if len(market.symbols) > 1:
+            facts["equal weight"] = (
+                "all symbols in one portfolio, an equal part in each at the start. What symbols do"
+                " at different times cancels out: compare the two columns with each other"
+            )
         figures = self._summary(rows, control) | self._shares(accounts, years)
         pictured = {"accounts": accounts, "kind": self.kind, "bars_per_year": years}
         symbols: dict[str, dict[str, Figures]] = {}
@@ -234,14 +251,19 @@ class Trading:
     ) -> Figures:
         """The agent's figures, and what others reached."""
         figures = dict(rows["agent"])
-        for name in ("buy_and_hold", "random", "oracle_full"):
-            for figure in ("sharpe_ratio_mean", "sharpe_error", "growth", "growth_error"):
-                if name in rows:
-                    figures[f"{name}/{figure}"] = rows[name][figure]
+        for name in (*POOLED.values(), "buy_and_hold", "random", "oracle_full"):
+            row = rows.get(name, {})
+            figures |= {f"{name}/{each}": row[each] for each in OF_OTHERS if each in row}
         if control is not None:
             for figure in ("gross_profit", "gross_profit_error", "net_profit", "net_profit_error"):
                 figures[f"martingale/{figure}"] = control["agent"][figure]
         return figures
+
+    def _kind(self, policy: str) -> Any:
+        """How the actions of a policy are named."""
+        if policy == "buy_and_hold":
+            return BUYS_ONCE["actions"]
+        return "target" if policy.startswith("oracle_") else self.kind
 
     def _shares(self, accounts: Mapping[str, Account], bars_per_year: float) -> Figures:
         """Of what the full oracle reached on the same paths, where there is one."""
@@ -306,11 +328,9 @@ class Trading:
         runs["agent, exploring"] = follow(
             seen, policy, progress=progress, exploration=ExplorationType.RANDOM
         )
-        others: dict[str, Policy] = {
-            "buy_and_hold": ConstantPolicy(env, 1.0),
-            "random": RandomPolicy(env),
-        }
-        runs |= {name: follow(env, each, progress=name) for name, each in others.items()}
+        once = self._whole(market, **BUYS_ONCE)
+        runs["buy_and_hold"] = follow(once, BuyAndHold(once), progress="buy_and_hold")
+        runs["random"] = follow(env, RandomPolicy(env), progress="random")
         best = self._oracles(market, knobs)
         if best:
             env = self._whole(market, actions="target")

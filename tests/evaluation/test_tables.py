@@ -13,6 +13,7 @@ from trading_torchrl.evaluation.tables import (
     intervals,
     symbol_lines,
     symbol_table,
+    with_shares,
 )
 
 STUDENT = 4.302653 / math.sqrt(3)
@@ -74,6 +75,17 @@ def test_more_seeds_do_not_make_the_same_symbols_surer() -> None:
     for seeds in (2, 5, 50):
         row = {"growth": [0.3] * seeds, "growth_error": [0.1] * seeds}
         assert interval_of(row, "growth").half_width == pytest.approx(NORMAL_95 * 0.1)
+
+
+def test_a_portfolio_is_no_share_of_an_oracle_by_symbol() -> None:
+    rows = {
+        "agent": {"growth": [0.1, 0.3], "paths": [4.0, 4.0]},
+        "agent, equal weight": {"growth": 0.3, "paths": 1.0},
+        "oracle_full": {"growth": 0.4, "paths": 4.0},
+    }
+    found = with_shares(rows)
+    assert found["agent"]["growth_share"] == pytest.approx([0.25, 0.75])
+    assert "growth_share" not in found["agent, equal weight"]
 
 
 def test_the_intervals_of_a_row_are_those_that_are_shown() -> None:

@@ -119,6 +119,39 @@ def judge_each(
     }
 
 
+def judge_pooled(account: Account, bars_per_year: float) -> dict[str, float]:
+    """Figures of all accounts as one portfolio, in which each began with the same part.
+
+    Money stays in the account where it is. What accounts lose and win at the same time cancels out
+    here, so that these are not means of the figures of :func:`judge`; a portfolio has no error over
+    symbols.
+
+    Args:
+        account: what became of the policy, one row a symbol.
+        bars_per_year: of the market.
+    """
+    equity, fees = account.equity.sum(0), account.fees.sum(0)
+    value, share = account.value.abs().sum(0), (account.share * account.equity).sum(0) / equity
+    gross_share = (account.share * account.equity).abs().sum(0) / equity
+    returns = simple_returns(equity)
+    gross = (equity[1:] + fees[1:]) / equity[:-1] - 1
+    found = {
+        "sharpe_ratio_mean": sharpe(returns, bars_per_year),
+        "sortino": sortino(returns, bars_per_year),
+        "calmar": calmar(equity, bars_per_year),
+        "growth": growth(returns, bars_per_year),
+        "gross_profit": gross.mean() * bars_per_year,
+        "net_profit": returns.mean() * bars_per_year,
+        "costs": turnover(fees, equity, bars_per_year),
+        "total_return": total_return(equity),
+        "max_drawdown": max_drawdown(equity),
+        "turnover": turnover(value, equity, bars_per_year),
+        "exposure": gross_share[1:].mean(),
+        "position_std": share[1:].std(correction=0),
+    }
+    return {**{name: float(figure) for name, figure in found.items()}, "paths": 1.0}
+
+
 def _mean(values: Tensor) -> float:
     return float(values.nanmean())
 

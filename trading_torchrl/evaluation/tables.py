@@ -85,7 +85,10 @@ CONTROLLED = ("gross_profit", "net_profit", "costs", "sharpe_ratio_mean", "trade
 
 
 def with_shares(rows: Rows) -> dict[str, dict[str, Value]]:
-    """Rows with the shares of ``oracle_full`` in Sharpe and growth, where it earned anything."""
+    """Rows with the shares of ``oracle_full`` in Sharpe and growth, where it earned anything.
+
+    A row of other paths, a portfolio of all of them, has none.
+    """
     whole = {policy: dict(row) for policy, row in rows.items()}
     best = dict(whole.get(YARDSTICK, {}))
     for share, of in SHARES.items():
@@ -93,11 +96,16 @@ def with_shares(rows: Rows) -> dict[str, dict[str, Value]]:
         if not yardstick > 0:
             continue
         for row in whole.values():
-            if of in row:
+            if of in row and _same_paths(row, best):
                 seeds = _seeds(row[of])
                 parts = [value / yardstick for value in seeds or [_number(row[of])]]
                 row.setdefault(share, parts if seeds else parts[0])
     return whole
+
+
+def _same_paths(one: Mapping[str, Value], other: Mapping[str, Value]) -> bool:
+    """Whether they are of as many paths, as far as they say."""
+    return len({_number(each[PATHS]) for each in (one, other) if PATHS in each}) < 2
 
 
 def html_table(rows: Rows, grouped: bool = True) -> str:
