@@ -67,7 +67,7 @@ def main(config: DictConfig) -> None:
         actor,
         frames_per_batch=batch_frames,
         total_frames=-1,
-        init_random_frames=run.warmup_frames,
+        init_random_frames=-(run.warmup_frames // -batch_frames) * batch_frames,
         trust_policy=True,
         track_traj_ids=False,
         auto_register_policy_transforms=False,

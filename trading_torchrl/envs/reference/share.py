@@ -71,7 +71,8 @@ def optimum_share(
     if episodes < 2:
         raise ValueError(f"episodes must be at least 2, got {episodes}")
     rounds = -(-episodes // base.batch_size[0])
-    bar = tqdm(total=2 * rounds * base.steps, desc="optimum share", disable=not progress)
+    total = 2 * rounds * base.steps
+    bar = tqdm(total=total, desc="optimum share") if progress else tqdm(disable=True)
     with bar, torch.no_grad(), set_exploration_type(ExplorationType.DETERMINISTIC):
         scores = [
             _scores(each, where, base, rounds, seed, bar)
