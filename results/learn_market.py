@@ -18,7 +18,7 @@ from trading_torchrl.evaluation.tables import interval_of
 RUNS = {
     "long-short": ["env=long_short"],
     "long-only": ["env=long_only"],
-    "martingale": ["env=long_short", "market=martingale", "alerts=none"],
+    "martingale": ["env=long_short", "market=martingale"],
 }
 
 

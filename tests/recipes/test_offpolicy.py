@@ -69,14 +69,16 @@ def test_tensorboard_finds_the_events(straight):
 
 def test_a_martingale_learns_with_the_settings_of_the_market(tmp_path):
     changed = ["market=martingale", "reward=log_return", "warmup_frames=100", "total_frames=320"]
+    overrides = [each for each in with_changes(MARKET, *changed) if each != "alerts=none"]
     quiet = os.environ | {"TQDM_DISABLE": "1"}
-    done = run("offpolicy", tmp_path, *with_changes(MARKET, *changed), env=quiet)
+    done = run("offpolicy", tmp_path, *overrides, env=quiet)
     assert done.returncode == 0
     assert done.stderr == ""  # no bars, and nothing about a warm-up that ends within a batch
     metrics = metrics_of(tmp_path)
     assert "martingale/net_profit" not in metrics["figures"]
     config = (tmp_path / "config.yaml").read_text()
     assert "predictability: 0.0" in config
+    assert "alerts: warn" in config  # a flat policy is the right one
     assert "reward: log_return" in config
     assert "reward_scale: 100.0" in config
 
