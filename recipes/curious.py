@@ -8,6 +8,7 @@ from math import isnan
 from typing import Any
 
 import torch
+from checks import plainly
 from tasks import Task
 from tensordict import TensorDictBase
 from torch import Tensor
@@ -72,6 +73,7 @@ class Curious:
         return {name: float(self.seen[key]) for name, key in named.items() if key in self.seen}
 
 
+@plainly(ValueError)
 def make_curious(settings: Mapping[str, Any] | None, task: Task) -> Curious | None:
     """What ``conf/icm`` describes; nothing where it is off."""
     if not settings:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from launch import highlights
+from checks import plainly
 from tasks import Task
 from tasks.task import Figures, Policy
 from tensordict import TensorDict, TensorDictBase
@@ -33,6 +33,23 @@ UNJUDGED: dict[str, Any] = {"figures": {}, "symbols": {}, "split": None}
 
 Parts = Mapping[str, Any]
 """What has a ``state_dict``, by name."""
+
+
+def due(frames: int, every: int, batch: int) -> bool:
+    """Whether the last ``batch`` frames passed a multiple of ``every``."""
+    return frames // every > (frames - batch) // every
+
+
+def highlights(figures: Mapping[str, float], score: str) -> dict[str, str]:
+    """Those of the figures that stand beside the progress bar."""
+    named = {
+        score: f"eval/{score}",
+        "reward": "train/reward",
+        "td_error": "train/td_error",
+        "alpha": "train/ent_coef",
+        "entropy": "train/action_entropy_continuous",
+    }
+    return {name: f"{figures[key]:.3g}" for name, key in named.items() if key in figures}
 
 
 class Lately:
@@ -104,6 +121,7 @@ def state_of(
     }
 
 
+@plainly(ValueError)
 def restore(
     saved: Mapping[str, Any],
     parts: Parts,

@@ -19,8 +19,9 @@ from typing import Any
 import hydra
 import torch
 from agents import begin_from, earlier_run, keys_to_store, make_agent, needs_rewards
-from launch import due, finish, runtime, set_machine, start
-from loop import UNJUDGED, Lately, evaluate, judge, reason, restore, state_of, tell
+from checks import plainly
+from launch import finish, runtime, set_machine, start
+from loop import UNJUDGED, Lately, due, evaluate, judge, reason, restore, state_of, tell
 from omegaconf import DictConfig
 from stored import OfflineRun, check_sight, read_replay, rows_for, with_data
 from tasks import make_task
@@ -29,7 +30,7 @@ from torchrl.collectors import Collector
 from torchrl.data import LazyTensorStorage, ReplayBuffer
 from tqdm import tqdm
 
-from trading_torchrl.checkpoint import Checkpoints
+from trading_torchrl.checkpoint import CheckpointError, Checkpoints
 from trading_torchrl.descent import differentiate
 from trading_torchrl.modules import follow_slowly
 from trading_torchrl.monitoring import ActionWatch, broken
@@ -38,12 +39,12 @@ from trading_torchrl.resume import StopRequest, parameters_sha256
 
 
 @hydra.main(version_base="1.3", config_path="conf", config_name="offline")
+@plainly(CheckpointError)
 def main(config: DictConfig) -> None:
     """Trains, and reports."""
     # Settings, and what is trained on.
     began = time.perf_counter()
-    settings, folder, resumed = start(with_data(config), OfflineRun.lengths)
-    run = OfflineRun.of(settings)
+    run, settings, folder, resumed = start(with_data(config), OfflineRun)
     machine = set_machine(run.threads, run.matmul_precision, run.seed)
     source = Path(settings["data"])
     stored = read_replay(source, settings)

@@ -18,10 +18,11 @@ from typing import Any
 import hydra
 import torch
 from agents import begin_from, earlier_run, keys_to_store, make_agent, needs_rewards
+from checks import plainly
 from curious import make_curious
 from hindsight import hindsight_figures, make_hindsight
-from launch import Run, due, finish, runtime, set_machine, start
-from loop import UNJUDGED, Lately, evaluate, judge, reason, restore, state_of, tell, visits_of
+from launch import Run, finish, runtime, set_machine, start
+from loop import UNJUDGED, Lately, due, evaluate, judge, reason, restore, state_of, tell, visits_of
 from omegaconf import DictConfig
 from stored import keep_replay
 from tasks import make_task
@@ -31,7 +32,7 @@ from torchrl.data import LazyTensorStorage, ReplayBuffer
 from torchrl.envs import Compose
 from tqdm import tqdm
 
-from trading_torchrl.checkpoint import Checkpoints
+from trading_torchrl.checkpoint import CheckpointError, Checkpoints
 from trading_torchrl.descent import differentiate
 from trading_torchrl.modules import follow_slowly
 from trading_torchrl.monitoring import ActionWatch, broken
@@ -39,12 +40,12 @@ from trading_torchrl.resume import StopRequest, parameters_sha256
 
 
 @hydra.main(version_base="1.3", config_path="conf", config_name="offpolicy")
+@plainly(CheckpointError)
 def main(config: DictConfig) -> None:
     """Trains, and reports."""
     # Settings, and what is trained on.
     began = time.perf_counter()
-    settings, folder, resumed = start(config)
-    run = Run.of(settings)
+    run, settings, folder, resumed = start(config, Run)
     machine = set_machine(run.threads, run.matmul_precision, run.seed)
     old = earlier_run(folder if resumed else run.init)
     task = make_task(settings, old)

@@ -12,7 +12,7 @@ from torchrl.envs import EnvBase, TransformedEnv
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from tasks.task import Figures, Goals, Judged, Policy, acted, explores
-from tasks.trading import BUYS_ONCE, Trading
+from tasks.trading import BUYS_ONCE, Trading, days_of
 from trading_torchrl.data import Market
 from trading_torchrl.envs import DesiredGoal, ReachReturn, TradingEnv
 from trading_torchrl.envs.goals import ACHIEVED, DESIRED, SEEN, width_of
@@ -120,11 +120,11 @@ class GoalTrading(Trading):
             env = self._episodes(market, AT_THE_END, seed, **changed)
             found, actions = self._reached(env, make(_trading(env)))
             rows[name] = {**found, **acted(actions, self._kind(name))}
-        rules, low, high = self.base.rules, self.wanted["low"], self.wanted["high"]
+        low, high, length = self.wanted["low"], self.wanted["high"], self.base.rules.episode_bars
         facts = {
-            "split": f"{split}: {AT_THE_END:,} episodes of {rules.episode_bars:,} bars",
+            "split": f"{split}: {AT_THE_END:,} episodes of {length:,} bars, {days_of(market)}",
             "goal": f"a return of {low:.1%}" + (f" to {high:.1%}" if high > low else "")
             + f", within {self.goal.tolerance:.2%} at the end",
-            "costs": f"{1e4 * rules.cost:g} bps of the traded value",
+            **self._terms(),
         }  # fmt: skip
         return Judged("Trading for a return", facts, figures, rows)

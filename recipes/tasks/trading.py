@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import asdict
 from functools import cached_property, partial
 from hashlib import sha256
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import hydra.errors
 import hydra.utils
 import torch
+from checks import check_names, names_of
 from tensordict import TensorDictBase
 from tensordict.utils import NestedKey
 from torch import Tensor
@@ -38,6 +40,7 @@ from trading_torchrl.evaluation import (
     whole_split,
 )
 from trading_torchrl.replay import StoredByIndex
+from trading_torchrl.risk import Limits
 
 SUITABLE: dict[str, tuple[Any, ...]] = {
     "actions": ("continuous", "target", "discrete"),
@@ -45,6 +48,9 @@ SUITABLE: dict[str, tuple[Any, ...]] = {
     "reward": ("growth", "log_return", "differential_sharpe", "professional"),
 }
 """Settings of the environment that an actor with one number, or one name, a step is trained in."""
+
+SET_ELSEWHERE = ("market", "num_envs", "emit", "packed", "scaler", "window", "seed", "device")
+"""Arguments of the environment that follow from other settings."""
 
 EPISODES = ("episode_bars", "random_start", "random_symbols")
 """Settings of training alone: policies are judged over a whole split."""
@@ -76,6 +82,22 @@ def reward_of(given: Any) -> Any:
         raise SystemExit(f"env.reward: {error}") from error
 
 
+def limits_of(given: Any) -> Limits | None:
+    """From a mapping of those that there are."""
+    if given is None:
+        return None
+    if not isinstance(given, Mapping):
+        raise ValueError(f"env.limits is a mapping, {{drawdown: 0.1}} say, or null; got {given!r}")
+    check_names("env.limits", given, Limits)
+    return Limits(**given)
+
+
+def days_of(market: Market) -> str:
+    """The first and the last."""
+    first, last = market.dates[[0, -1]].astype("datetime64[D]")
+    return f"{first} to {last}"
+
+
 def share(figures: Figures, best: Figures, name: str) -> float:
     """Of the best policy's figure; NaN where that is not above 0."""
     return figures[name] / best[name] if best[name] > 0 else math.nan
@@ -96,7 +118,9 @@ class Trading:
         seed: int,
         earlier: Mapping[str, Any],
     ) -> None:
-        env = {**env, "reward": reward_of(env["reward"])} if "reward" in env else env
+        check_names("env", env, TradingEnv, SET_ELSEWHERE)
+        env = {**env, "limits": limits_of(env.get("limits"))}
+        env |= {"reward": reward_of(env["reward"])} if "reward" in env else {}
         for name, allowed in SUITABLE.items():
             if name == "reward" and callable(env.get(name)):
                 continue
@@ -111,9 +135,7 @@ class Trading:
         self.settings = env
         self.judged = {name: value for name, value in env.items() if name not in EPISODES}
         self.seen: dict[str, Any] = {"window": window, "scaler": self.scaler}
-        base = TradingEnv(
-            self.parts.train, num_envs, emit=self.emitted(), seed=seed, **self.seen, **env
-        )
+        base = self._trained_in(num_envs, seed)
         self.base = base
         self.env: EnvBase = self._windowed(base)
         self.kind: Any = base.rules.actions
@@ -170,6 +192,17 @@ class Trading:
             raise SystemExit(f"the earlier run saw other features: {error}") from None
         return scaler
 
+    def _trained_in(self, accounts: int, seed: int) -> TradingEnv:
+        """Errors name a setting as the command line has it."""
+        try:
+            return TradingEnv(
+                self.parts.train, accounts, emit=self.emitted(), seed=seed,
+                **self.seen, **self.settings,
+            )  # fmt: skip
+        except ValueError as error:
+            known = str(error).split("=")[0].split(" ")[0] in names_of(TradingEnv)
+            raise ValueError(f"env.{error}" if known else f"env: {error}") from error
+
     def _windowed(self, env: TradingEnv) -> EnvBase:
         return env if env.window is None else TransformedEnv(env, MarketWindow.of(env))
 
@@ -224,12 +257,11 @@ class Trading:
             still = unpredictable(market, knobs)
             traded = self._followed(still, None, policy, progress="martingale")
             control = {name: judge(each, years, self._kind(name)) for name, each in traded.items()}
-        rules = self.base.rules
+        count = len(market.symbols)
         facts = {
-            "split": f"{split}: {len(market.symbols)} symbols, {len(market):,} bars each",
-            "costs": f"{1e4 * rules.cost:g} bps of the traded value",
+            "split": f"{split}: {count} symbols, {len(market):,} bars each, {days_of(market)}",
             "episodes": "one account a symbol, from the first bar to the last",
-            "fills": "at the next open" if rules.fill == "next_open" else "at the close",
+            **self._terms(),
         }
         if len(market.symbols) > 1:
             facts["equal weight"] = (
@@ -245,6 +277,19 @@ class Trading:
                 symbol: {name: each[name][symbol] for name in BY_SYMBOL} for symbol in self.symbols
             }
         return Judged("Trading agent", facts, figures, rows, control, symbols, pictured)
+
+    def _terms(self) -> dict[str, str]:
+        """At what costs and under which limits it trades."""
+        rules, spread = self.base.rules, self.settings.get("spread", 0.0)
+        limits = {name: each for name, each in asdict(rules.limits).items() if each is not None}
+        borrow = rules.borrow * self.parts.train.bars_per_year
+        return {
+            "costs": f"{1e4 * rules.cost:g} bps of the traded value, half the spread among them",
+            "spread": f"{1e4 * spread:g} bps",
+            "borrow rate": f"{borrow:.2%} a year",
+            "limits": ", ".join(f"{name} {limit:g}" for name, limit in limits.items()) or "none",
+            "fills": "at the next open" if rules.fill == "next_open" else "at the close",
+        }
 
     def _summary(
         self, rows: Mapping[str, Figures], control: Mapping[str, Figures] | None

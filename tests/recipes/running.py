@@ -17,7 +17,7 @@ REFERENCE = [
 ]  # fmt: skip
 MARKET = [
     *TINY, "total_frames=640", "evaluate_every=320", "checkpoint_every=320",
-    "+env.compiled=false", "+env.episode_bars=100",
+    "+env.compiled=false", "++env.episode_bars=100",
     "market.train.paths=4", "market.train.bars=300", "market.validation.paths=2",
     "market.validation.bars=60", "market.test.paths=3", "market.test.bars=80",
 ]  # fmt: skip

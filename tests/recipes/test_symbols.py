@@ -13,7 +13,7 @@ from trading_torchrl.checkpoint import Checkpoints, load
 SMALL = [
     *TINY, "total_frames=640",
     "evaluate_every=640", "checkpoint_every=320", "+env.compiled=false",
-    "+env.episode_bars=100", "network=per_symbol",
+    "++env.episode_bars=100", "network=per_symbol",
 ]  # fmt: skip
 TEN = [*SMALL, "market=ten_symbols", "market.bars=1_000", "market.embargo=5"]
 FEW = [

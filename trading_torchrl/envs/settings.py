@@ -146,7 +146,8 @@ def first_starts(market: Market, window: int | None, episode_bars: int | None) -
     if last < first:
         raise ValueError(
             f"episode_bars={episode_bars} after {first} bars of warm-up need {first + length + 1}"
-            f" bars, this market has {len(market)}; use shorter episodes or more data"
+            f" bars, this market has {len(market)}; use shorter episodes, of at most"
+            f" {len(market) - 1 - first} bars, or more data"
         )
     return first, last if episode_bars else first
 
@@ -189,6 +190,7 @@ def at_least(name: str, value: int, least: int) -> None:
 
 
 def within(name: str, value: float, low: float, high: float, unit: str) -> None:
-    """Refuses a number outside its range, and NaN."""
-    if not low <= value <= high:
+    """Refuses a number outside its range, NaN, and what is no number."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not (number and low <= value <= high):
         raise ValueError(f"{name} must lie in [{low:g}, {high:g}] ({unit}), got {value!r}")
