@@ -1,8 +1,12 @@
 """Recipes through their real command lines, shrunken: what their tests share."""
 
+import atexit
+import functools
 import json
+import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,10 +37,30 @@ def command(name, folder, *overrides):
     return [sys.executable, str(ROOT / "recipes" / f"{name}.py"), *given, *overrides]
 
 
-def run(name, folder, *overrides, **settings):
-    return subprocess.run(
-        command(name, folder, *overrides), capture_output=True, text=True, **settings
+@functools.cache
+def warm():
+    """A process that has the libraries loaded already (warm.py)."""
+    server = subprocess.Popen(
+        [sys.executable, str(Path(__file__).with_name("warm.py"))],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     )
+    atexit.register(server.kill)
+    return server
+
+
+def run(name, folder, *overrides):
+    """A recipe that came to its end: exit code and what it printed."""
+    _, *argv = command(name, folder, *overrides)
+    with tempfile.TemporaryDirectory() as kept:
+        out, err = Path(kept, "out"), Path(kept, "err")
+        out.touch(), err.touch()
+        asked = {"argv": argv, "cwd": os.getcwd(), "env": dict(os.environ)}
+        server = warm()
+        print(json.dumps(asked | {"out": str(out), "err": str(err)}), file=server.stdin, flush=True)
+        ended = json.loads(server.stdout.readline())
+        return subprocess.CompletedProcess(argv, ended, out.read_text(), err.read_text())
 
 
 def done(name, folder, *overrides):

@@ -25,7 +25,7 @@ Network = Callable[[int, Sequence[int], int], nn.Module]
 """What actors and critics are made of, from inputs, hidden and outputs as :class:`MLP` has them."""
 
 
-def _joined(inputs: Sequence[Tensor]) -> Tensor:
+def joined(inputs: Sequence[Tensor]) -> Tensor:
     """Inputs ``[*batch, ...]`` side by side, ``[*batch, D]``; the first has one dimension more."""
     batch = inputs[0].ndim - 1
     parts = [each if each.ndim == batch + 1 else each.flatten(batch) for each in inputs]
@@ -63,7 +63,7 @@ class MLP(nn.Module):
 
     def forward(self, *inputs: Tensor) -> Tensor:
         """``[*batch, outputs]``."""
-        out = _joined(inputs)
+        out = joined(inputs)
         *hidden, last = self.layers
         for layer in hidden:
             out = layer(out).relu_()
@@ -99,8 +99,8 @@ class EnsembleMLP(nn.Module):
 
     def forward(self, *inputs: Tensor) -> Tensor:
         """``[*batch, members, outputs]``."""
-        joined = _joined(inputs)
-        out = joined.reshape(-1, joined.shape[-1]).expand(self.members, -1, -1)
+        together = joined(inputs)
+        out = together.reshape(-1, together.shape[-1]).expand(self.members, -1, -1)
         *hidden, (last, offset) = zip(self.weights, self.biases, strict=True)
         for weight, bias in hidden:
             out = torch.baddbmm(bias, out, weight).relu_()
@@ -109,7 +109,7 @@ class EnsembleMLP(nn.Module):
             out = (out * last.transpose(1, 2)).sum(-1, keepdim=True) + offset
         else:
             out = torch.baddbmm(offset, out, last)
-        return out.transpose(0, 1).reshape(*joined.shape[:-1], self.members, out.shape[-1])
+        return out.transpose(0, 1).reshape(*together.shape[:-1], self.members, out.shape[-1])
 
 
 class Ensemble(nn.Module):

@@ -10,7 +10,7 @@ from tensordict.nn import TensorDictModule
 from tensordict.utils import NestedKey
 from torch import Tensor, nn
 
-from trading_torchrl.modules.networks import HIDDEN, MLP, EnsembleMLP, Network, _joined
+from trading_torchrl.modules.networks import HIDDEN, MLP, EnsembleMLP, Network, joined
 
 EPSILON = 1e-3
 
@@ -104,14 +104,14 @@ class NormalisedEnsembleMLP(EnsembleMLP):
 
     def forward(self, *inputs: Tensor) -> Tensor:
         """``[*batch, members, outputs]``."""
-        joined = _joined(inputs)
-        out = joined.reshape(1, -1, joined.shape[-1])  # members see the same: normalised once
+        together = joined(inputs)
+        out = together.reshape(1, -1, together.shape[-1])  # members see the same: normalised once
         *hidden, (norm, weight, bias) = zip(self.norms, self.weights, self.biases, strict=True)
         for before, product, offset in hidden:
             out = before(out).expand(self.members, -1, -1)
             out = torch.baddbmm(offset, out, product).relu_()
         out = torch.baddbmm(bias, norm(out).expand(self.members, -1, -1), weight)
-        return out.transpose(0, 1).reshape(*joined.shape[:-1], self.members, out.shape[-1])
+        return out.transpose(0, 1).reshape(*together.shape[:-1], self.members, out.shape[-1])
 
 
 def make_normalised_critics(
