@@ -31,7 +31,7 @@ from trading_torchrl.evaluation import write_json
 from trading_torchrl.evaluation.tables import interval_of, symbol_lines
 from trading_torchrl.resume import parameters_sha256
 
-MAY_DIFFER = ("seed", "data", "init", "resume", "stop_at", "threads", "webhook")
+MAY_DIFFER = ("seed", "data", "init", "resume", "checkpoint", "stop_at", "threads", "webhook")
 
 
 @hydra.main(version_base="1.3", config_path="conf", config_name="evaluate")

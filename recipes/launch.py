@@ -142,6 +142,7 @@ class Learning:
         except Exception as error:
             raise SystemExit(f"mlflow={self.mlflow}: {error}") from error
 
+    @plainly(ValueError)
     def alerts_to(self, folder: Path, writer: SummaryWriter) -> Alerts:
         """The rules, and the channels they are told on."""
         told = [log_channel(), file_channel(folder / "alerts.jsonl"), tensorboard_channel(writer)]

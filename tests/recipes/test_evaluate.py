@@ -51,7 +51,9 @@ def test_several_seeds_become_one_report(straight, tmp_path):
         assert refused.returncode == 1
         assert said in refused.stderr
     missing = run("evaluate", None, f"run={folder}", "checkpoint=frames_9.pt")
-    assert "frames_9.pt cannot be read" in missing.stderr
+    assert "frames_9.pt is not there; name one that is (frames_" in missing.stderr
+    assert "Traceback" not in missing.stderr
+    assert "run=... names what to judge" in run("evaluate", None).stderr
 
 
 def test_what_the_agent_learned_is_a_list_over_seeds_and_what_others_do_is_not(monkeypatch):
@@ -80,17 +82,21 @@ def test_prices_from_files(tmp_path):
             }
         )  # fmt: skip
         frame.to_csv(prices / f"{name}.csv", index=False)
-    overrides = [each for each in MARKET if not each.startswith("market.")]
+    overrides = [each for each in MARKET if not each.startswith(("market.", "++env.episode_bars"))]
     metrics = trained(
-        tmp_path / "run", *overrides, "market=csv", f"market.path={prices}", "market.embargo=5",
-        "env=long_only",
+        tmp_path / "run", *overrides, "market=csv", f"market.path={prices}", "env=long_only",
+        "+env.limits={daily_trades: 40}", "+env.borrow_rate=0.01",
     )  # fmt: skip
+    page = (tmp_path / "run" / "report.html").read_text()
+    first, last = frame["timestamp"].iloc[[480, 558]].dt.strftime("%Y-%m-%d")
+    for said in (f"{first} to {last}", "daily_trades 40", "1.00% a year", "0 bps"):
+        assert said in page, said
     # By hand: 15 % of each symbol bought at the next open, costs of 3 bps, never traded again.
     told = json.loads((tmp_path / "run" / "report.json").read_text())
-    held = closes[:, 425:559]
+    held = closes[:, 480:559]
     units = 0.15 / held[:, 1:2]
     equity = 1 - 3e-4 * 0.15 + units * (held - held[:, 1:2])
-    years = 133 / told["bars_per_year"]
+    years = 78 / told["bars_per_year"]
     grown = {
         "equal_weight": np.log(equity[:, -1].mean()) / years,
         "buy_and_hold": np.log(equity[:, -1]).mean() / years,
