@@ -277,6 +277,9 @@ def load_config(folder: Path) -> DictConfig:
 
 def _plain(config: DictConfig) -> dict[str, Any]:
     """Settings as they are, the number of accounts apart from those of the environment."""
+    missing = sorted(OmegaConf.missing_keys(config))
+    if missing:
+        raise SystemExit(f"{missing[0]}=... is needed: nothing else says what it is")
     settings = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
     assert isinstance(settings, dict)
     plain = {str(name): value for name, value in settings.items()}

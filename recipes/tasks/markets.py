@@ -20,6 +20,7 @@ from trading_torchrl.data import (
     synthetic_market,
     with_features,
 )
+from trading_torchrl.envs.settings import at_least
 
 
 class Parts(NamedTuple):
@@ -43,6 +44,9 @@ def parts_of(market: Mapping[str, Any]) -> Parts:
     """Loads or draws what ``conf/market`` describes."""
     if market["source"] == "synthetic":
         check_names("market.knobs", market["knobs"], Knobs)
+        for name in ("train", "validation", "test"):
+            for count, least in (("paths", 1), ("bars", 2), ("seed", 0)):
+                at_least(f"market.{name}.{count}", market[name][count], least)
         knobs = Knobs(**market["knobs"])
         train, validation, test = (
             drawn(part["paths"], part["bars"], part["seed"], knobs)
@@ -63,7 +67,8 @@ def parts_of(market: Mapping[str, Any]) -> Parts:
     try:
         cut = split(loaded, **{name: market[name] for name in names})
     except MarketError as error:
-        raise MarketError(f"{error}: {', '.join(f'market.{name}=' for name in names)}") from error
+        settings = ", ".join(f"market.{name}=" for name in names)
+        raise MarketError(f"{error} (by {settings})") from error
     return Parts(cut.train, cut.validation, cut.test, each, loaded.symbols)
 
 

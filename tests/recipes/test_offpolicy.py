@@ -114,6 +114,7 @@ def test_other_problems_with_known_answers(tmp_path, problem):
         ("+env.stepz=3", "env.stepz is no setting of GarleanuPedersen, which has risk, cost"),
         ("warmup_frames=1_280", "total_frames=1280 leaves no updates at updates_per_frame=0.125"),
         ("webhook=abc", "webhook: the address must begin with http"),
+        ("market=csv", "market.path=... is needed"),
         ("checkpoint=best", "checkpoint=best is where a run is gone on with: give resume="),
     ],
 )
@@ -137,7 +138,8 @@ def test_bad_settings_are_refused(tmp_path, override, said):
         ("+env.limits={drawdown: 2}", "drawdown is a share of equity below 1"),
         ("+env.commission=abc", "env.commission must lie in [0, "),
         ("++env.episode_bars=999", "env.episode_bars=999 after 63 bars of warm-up need"),
-        ("market.train.paths=0", "at least 1, got 0"),
+        ("market.train.paths=0", "market.train.paths must be a whole number, at least 1, got 0"),
+        ("market.knobs.noise=abc", "noise must be a finite number, got 'abc'"),
     ],
 )
 def test_unsuitable_markets_are_refused(tmp_path, override, said):

@@ -72,7 +72,7 @@ def test_the_fewest_daily_bars_that_docs_name_are_enough(recipes, tmp_path):
 
 def test_bars_that_cannot_be_split_name_the_settings(recipes, tmp_path):
     settings = prices_in(tmp_path, 100) | {"embargo": 30}
-    with pytest.raises(MarketError, match=r"choose a shorter embargo.*: market\.train=.*embargo="):
+    with pytest.raises(MarketError, match=r"choose a shorter embargo.*by market\.train=.*embargo="):
         recipes("tasks.markets").parts_of(settings)
 
 

@@ -144,10 +144,11 @@ def first_starts(market: Market, window: int | None, episode_bars: int | None) -
     first = max(market.warmup, (window or 1) - 1)
     last = len(market) - 1 - length
     if last < first:
+        longest = len(market) - 1 - first
+        shorter = f"use shorter episodes, of at most {longest} bars, or" if longest > 0 else "use"
         raise ValueError(
             f"episode_bars={episode_bars} after {first} bars of warm-up need {first + length + 1}"
-            f" bars, this market has {len(market)}; use shorter episodes, of at most"
-            f" {len(market) - 1 - first} bars, or more data"
+            f" bars, this market has {len(market)}; {shorter} more data"
         )
     return first, last if episode_bars else first
 
