@@ -18,7 +18,7 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $(READY)
 
-train: $(READY)  ## the main job, a minute and a half: SAC on the synthetic market, with a report to open
+train: $(READY)  ## the main job, two minutes on two cores: SAC on the synthetic market, with a report to open
 	$(BIN)/python recipes/offpolicy.py
 
 test: $(READY)   ## all tests, under 15 minutes

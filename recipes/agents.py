@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import hydra.utils
+from checks import plainly
 from tasks import Task
 from tensordict import unravel_key
 from tensordict.nn import TensorDictModule
@@ -36,6 +37,7 @@ SYMBOL = ("market", "symbol")
 """A network that reads it takes the names of the symbols as ``symbols``."""
 
 
+@plainly(ValueError)
 def make_agent(
     loss: Mapping[str, Any], network: Mapping[str, Any], task: Task, hidden: Sequence[int]
 ) -> tuple[TensorDictModule, LossModule]:

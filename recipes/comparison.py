@@ -36,7 +36,7 @@ CHOSEN = {
 
 ABOUT_FIGURES = (
     "± is half of the 95 % interval of the mean over seeds; where a figure's error over symbols is"
-    " known, it comes on top."
+    " known, it comes on top, as if symbols were independent."
 )
 ABOUT_DIFFERENCES = (
     "Seed by seed, ± half of the 95 % interval of the mean difference (Student's t), on the data"

@@ -8,6 +8,7 @@ from math import isnan
 from typing import Any
 
 import torch
+from checks import plainly
 from tasks import Task
 from tensordict import TensorDictBase
 from torch import Tensor
@@ -38,11 +39,20 @@ class Curious:
 
     def parts(self) -> dict[str, Any]:
         """What has a state."""
-        return {"icm": self.loss, "icm_optimizer": self.optimizer, "icm_reward": self.reward}
+        models = {"icm": self.loss, "icm_optimizer": self.optimizer}
+        return {**models, "icm_reward": self.reward, "icm_seen": self}
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """What :meth:`figures` are of: where updates are rare, those of one before a stop."""
+        return self.seen
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Goes on where :meth:`state_dict` left off."""
+        self.seen = dict(state)
 
     def learn(self, sample: TensorDictBase, update: int) -> list[str]:
         """One step of the models, if it is their turn; what is not finite."""
-        self.seen["intrinsic"] = sample["next", "intrinsic"]
+        self.seen["intrinsic"] = sample["next", "intrinsic"].mean()
         if update % self.every:
             return []
         losses = self.loss(sample)
@@ -60,11 +70,10 @@ class Curious:
             "icm/forward_loss": "forward", "icm/inverse_loss": "inverse",
             "icm/total_loss": "total", "icm/intrinsic_reward_mean": "intrinsic",
         }  # fmt: skip
-        return {
-            name: float(self.seen[key].mean()) for name, key in named.items() if key in self.seen
-        }
+        return {name: float(self.seen[key]) for name, key in named.items() if key in self.seen}
 
 
+@plainly(ValueError)
 def make_curious(settings: Mapping[str, Any] | None, task: Task) -> Curious | None:
     """What ``conf/icm`` describes; nothing where it is off."""
     if not settings:

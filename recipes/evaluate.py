@@ -20,24 +20,28 @@ from typing import Any
 import hydra
 import torch
 from agents import make_agent
+from checks import plainly
 from launch import SPLITS, load_settings, set_machine
 from omegaconf import DictConfig, OmegaConf
 from tasks import Judged, make_task, together
 from tqdm import tqdm
 
-from trading_torchrl.checkpoint import CheckpointError, Checkpoints, load
+from trading_torchrl.checkpoint import CheckpointError, Checkpoints
 from trading_torchrl.evaluation import write_json
 from trading_torchrl.evaluation.tables import interval_of, symbol_lines
 from trading_torchrl.resume import parameters_sha256
 
-MAY_DIFFER = ("seed", "data", "init", "resume", "stop_at", "threads", "webhook")
+MAY_DIFFER = ("seed", "data", "init", "resume", "checkpoint", "stop_at", "threads", "webhook")
 
 
 @hydra.main(version_base="1.3", config_path="conf", config_name="evaluate")
+@plainly(CheckpointError)
 def main(config: DictConfig) -> None:
     """Loads, judges, writes."""
     if config.split not in SPLITS:
         raise SystemExit(f"split is {' or '.join(SPLITS)}, got {config.split!r}")
+    if OmegaConf.is_missing(config, "run"):
+        raise SystemExit("run=... names what to judge: a run's folder, or a list of folders")
     asked = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
     assert isinstance(asked, dict)
     given = asked["run"] if isinstance(asked["run"], list) else [asked["run"]]
@@ -100,15 +104,7 @@ def judged(
 ) -> tuple[Judged, dict[str, Any]]:
     """A run's policy on a split, and which it is."""
     set_machine(settings["threads"], settings["matmul_precision"], settings["seed"])
-    kept = Checkpoints(folder / "checkpoints")
-    try:
-        if checkpoint in ("newest", "best"):
-            path, saved = getattr(kept, checkpoint)()
-        else:
-            path = kept.folder / checkpoint
-            saved = load(path)
-    except CheckpointError as error:
-        raise SystemExit(str(error)) from None
+    path, saved = Checkpoints(folder / "checkpoints").named(checkpoint)
     task = make_task(settings, saved)
     task.load_state_dict(saved["task"])
     actor, _ = make_agent(settings["loss"], settings["network"], task, settings["hidden"])
@@ -120,7 +116,7 @@ def judged(
         "frames": saved["count"]["frames"],
         "updates": saved["count"]["updates"],
         "seed": settings["seed"],
-        "parameters_sha256": parameters_sha256(actor),
+        "actor_sha256": parameters_sha256(actor),
     }
     return replace(task.judge(actor, split), training=saved["evaluations"]), facts
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from checks import plainly
 from tasks import Task
 from tensordict import TensorDictBase
 from torchrl.data import ReplayBuffer
@@ -15,6 +16,7 @@ from trading_torchrl.replay import Hindsight
 from trading_torchrl.replay.hindsight import RELABELED
 
 
+@plainly(ValueError)
 def make_hindsight(
     settings: Mapping[str, Any] | None, task: Task, storage: Storage
 ) -> Hindsight | None:

@@ -11,21 +11,22 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 import torch
+from checks import WRITTEN, check_kinds, plainly
+from going_back import go_back, reached
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
-from tensordict import TensorDictBase
-from torch import Tensor
 from torch.utils.tensorboard import SummaryWriter
 from torchrl import torchrl_logger
 
+from trading_torchrl.checkpoint import Checkpoints
 from trading_torchrl.evaluation import write_json
 from trading_torchrl.machine import PRECISIONS, processor, set_precision
 from trading_torchrl.monitoring import (
-    ActionWatch,
     Alerts,
+    Channel,
     alerts_from,
     file_channel,
     log_channel,
@@ -51,6 +52,8 @@ OmegaConf.register_new_resolver("folder", _folder, use_cache=True, replace=True)
 class Learning:
     """The numbers of a run that learns, checked; what each is stands in its ``conf/*.yaml``."""
 
+    clock: ClassVar[str]
+    """what its length is counted in, and its checkpoints are named by"""
     lengths: ClassVar[tuple[str, ...]]
     """names of what says how long a run is; all else stays as it is where one is gone on with"""
 
@@ -86,13 +89,17 @@ class Learning:
         raise NotImplementedError
 
     def __post_init__(self) -> None:
+        check_kinds(self)
         for name in (
             *self.lengths[:1], "num_envs", "steps_per_batch", "batch_size",
             "evaluate_every", "checkpoint_every", "log_every", "keep", "threads",
         ):  # fmt: skip
             value = getattr(self, name)
-            if not isinstance(value, int) or value < 1:
-                raise SystemExit(f"{name} must be a whole number of at least 1, got {value!r}")
+            if value < 1:
+                said = WRITTEN.get(name, name)
+                raise SystemExit(f"{said} must be a whole number of at least 1, got {value!r}")
+        if any(width < 1 for width in self.hidden):
+            raise SystemExit(f"hidden must be widths of at least 1, got {self.hidden}")
         if not self.lr_end >= 0:
             raise SystemExit(f"lr_end must be at least 0, got {self.lr_end}")
         for name in ("updates_per_frame", "watch_from"):
@@ -113,6 +120,7 @@ class Learning:
             raise SystemExit(
                 f"matmul_precision is {', '.join(PRECISIONS)}, got {self.matmul_precision!r}"
             )
+        self.told_on([])
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Self:
@@ -134,12 +142,18 @@ class Learning:
         except Exception as error:
             raise SystemExit(f"mlflow={self.mlflow}: {error}") from error
 
+    @plainly(ValueError)
     def alerts_to(self, folder: Path, writer: SummaryWriter) -> Alerts:
         """The rules, and the channels they are told on."""
         told = [log_channel(), file_channel(folder / "alerts.jsonl"), tensorboard_channel(writer)]
         if self.webhook is not None:
             told.append(webhook_channel(self.webhook))
-        alerts = alerts_from(self.alerts, channels=told)
+        return self.told_on(told)
+
+    @plainly(ValueError)
+    def told_on(self, channels: Sequence[Channel]) -> Alerts:
+        """The rules, told on these channels."""
+        alerts = alerts_from(self.alerts, channels=channels)
         if alerts.non_finite == "warn":
             raise SystemExit(
                 "alerts.non_finite=warn: nothing can be learned from what is not finite; training"
@@ -152,6 +166,7 @@ class Learning:
 class Run(Learning):
     """A run that collects what it learns from; its clock is frames."""
 
+    clock = "frames"
     lengths = ("total_frames",)
 
     total_frames: int
@@ -166,92 +181,83 @@ class Run(Learning):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.warmup_frames >= 0:
+        if self.warmup_frames < 0:
             raise SystemExit(f"warmup_frames must be at least 0, got {self.warmup_frames}")
-        if not isinstance(self.buffer_size, int) or self.buffer_size < 1:
+        if self.buffer_size < 1:
             raise SystemExit(
                 f"buffer_size must be a whole number of at least 1, got {self.buffer_size!r}"
             )
+        batch = self.num_envs * self.steps_per_batch
+        learning = max(-(self.total_frames // -batch) - self.warmup_frames // batch, 0) * batch
+        if self.updates_per_frame > 0 and learning * self.updates_per_frame < 1:
+            raise SystemExit(
+                f"warmup_frames={self.warmup_frames} of total_frames={self.total_frames} leaves no"
+                f" updates at updates_per_frame={self.updates_per_frame}: shorten the one, lengthen"
+                " the other, or collect alone by updates_per_frame=0"
+            )
 
 
-def due(frames: int, every: int, batch: int) -> bool:
-    """Whether the last ``batch`` frames passed a multiple of ``every``."""
-    return frames // every > (frames - batch) // every
+R = TypeVar("R", bound=Learning)
 
 
-def learned(
-    losses: TensorDictBase, norm: float, rate: float, batch: TensorDictBase, watch: ActionWatch
-) -> dict[str, float]:
-    """Of the last update, of the rewards of the last batch, of what the exploring policy did."""
-    renamed = {"loss_actor": "actor_loss", "loss_qvalue": "critic_loss", "alpha": "ent_coef"}
-    shown = {
-        **{renamed.get(str(name), str(name)): value for name, value in losses.items()},
-        "reward": batch["next", "reward"].mean(),
-    }
-    figures = {name: float(value.detach()) for name, value in shown.items()} | watch.figures()
-    figures |= {"grad_norm": norm, "learning_rate": rate}
-    return {f"train/{name}": value for name, value in figures.items()}
+def start(config: DictConfig, kind: type[R]) -> tuple[R, dict[str, Any], Path, bool]:
+    """The run, its settings, its folder, and whether it is gone on with; refused before it begins.
 
-
-def histograms(batch: TensorDictBase, norms: list[float]) -> dict[str, Tensor]:
-    """Of the last batch, and of the gradients since the last time."""
-    return {
-        "actions/continuous_distribution": batch["action"],
-        "rewards/component_histogram": batch["next", "reward"],
-        "gradients/norm_distribution": torch.tensor(norms),
-    }
-
-
-def highlights(figures: Mapping[str, float], score: str) -> dict[str, str]:
-    """Those of the figures that stand beside the progress bar."""
-    named = {
-        score: f"eval/{score}",
-        "reward": "train/reward",
-        "td_error": "train/td_error",
-        "alpha": "train/ent_coef",
-        "entropy": "train/action_entropy_continuous",
-    }
-    return {name: f"{figures[key]:.3g}" for name, key in named.items() if key in figures}
-
-
-def start(
-    config: DictConfig, lengths: Sequence[str] = Run.lengths
-) -> tuple[dict[str, Any], Path, bool]:
-    """Settings, the run's folder, and whether it is gone on with.
-
-    A run that is gone on with keeps its settings, all but ``stop_at`` and its ``lengths``.
+    A run that is gone on with keeps its settings, all but ``stop_at`` and its lengths.
     """
-    settings, may_change = _plain(config), (*lengths, "stop_at")
+    settings = _plain(config)
     if settings["market"]["report_split"] not in SPLITS:
         raise SystemExit(
             f"market.report_split is {' or '.join(SPLITS)}, got"
             f" {settings['market']['report_split']!r}"
         )
     folder = Path(HydraConfig.get().runtime.output_dir)
-    if settings["resume"] is None:
-        if list((folder / "checkpoints").glob("*")):
-            raise SystemExit(
-                f"{folder} holds a run already: go on with it by resume={folder}, or choose"
-                " another folder by hydra.run.dir=..."
-            )
-        OmegaConf.save(config, folder / SAVED, resolve=True)
-        return settings, folder, False
+    if settings["resume"] is not None:
+        return *_gone_on_with(settings, folder, kind), folder, True
+    if list((folder / "checkpoints").glob("*")):
+        raise SystemExit(
+            f"{folder} holds a run already: go on with it by resume={folder}, or choose"
+            " another folder by hydra.run.dir=..."
+        )
+    if settings["checkpoint"] != "newest":
+        raise SystemExit(
+            f"checkpoint={settings['checkpoint']} is where a run is gone on with: give"
+            " resume=<its folder> too, or init= to begin with another run's networks"
+        )
+    run = kind.of(settings)
+    OmegaConf.save(config, folder / SAVED, resolve=True)
+    return run, settings, folder, False
+
+
+def _gone_on_with(given: dict[str, Any], folder: Path, kind: type[R]) -> tuple[R, dict[str, Any]]:
+    """An earlier run and its settings, with what may change of them; nothing did where refused."""
+    may_change = (*kind.lengths, "stop_at")
     changed = [each.lstrip("+~").split("=")[0] for each in HydraConfig.get().overrides.task]
-    refused = [name for name in changed if name not in ("resume", *may_change)]
+    refused = [name for name in changed if name not in ("resume", "checkpoint", *may_change)]
     if refused:
         raise SystemExit(
             f"{refused[0]} cannot change in a run that is gone on with; only"
             f" {', '.join(may_change)} can. Start a new run for other settings"
         )
-    saved = load_settings(folder)
-    saved |= {"resume": settings["resume"], "stop_at": settings["stop_at"]}
-    longer = {name: settings[name] for name in lengths if name in changed}
+    longer = {name: given[name] for name in kind.lengths if name in changed}
+    alone = {name: given[name] for name in ("resume", "stop_at", "checkpoint")}
+    settings = load_settings(folder) | alone | longer
+    run = kind.of(settings)
+    checkpoints, name = Checkpoints(folder / "checkpoints", run.keep), settings["checkpoint"]
+    done = reached(checkpoints, name, kind.clock)
+    if run.length < done:
+        length = f"{longer}"[1:-1].replace("'", "").replace(": ", "=")
+        raise SystemExit(
+            f"{length} is less than the {done:,} {kind.clock} that this run has behind it: give at"
+            " least as many, or go back to an earlier checkpoint by checkpoint=<its name>"
+        )
+    if name != "newest":
+        go_back(checkpoints, name, kind.clock)
     if longer:
-        saved |= longer
         kept = OmegaConf.merge(OmegaConf.load(folder / SAVED), longer)
         OmegaConf.save(kept, folder / f"{SAVED}.new")
         os.replace(folder / f"{SAVED}.new", folder / SAVED)
-    return saved, folder, True
+    return run, settings
 
 
 def load_settings(folder: Path) -> dict[str, Any]:
@@ -271,6 +277,9 @@ def load_config(folder: Path) -> DictConfig:
 
 def _plain(config: DictConfig) -> dict[str, Any]:
     """Settings as they are, the number of accounts apart from those of the environment."""
+    missing = sorted(OmegaConf.missing_keys(config))
+    if missing:
+        raise SystemExit(f"{missing[0]}=... is needed: nothing else says what it is")
     settings = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
     assert isinstance(settings, dict)
     plain = {str(name): value for name, value in settings.items()}

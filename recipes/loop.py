@@ -8,15 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from launch import highlights
+from checks import plainly
 from tasks import Task
 from tasks.task import Figures, Policy
+from tensordict import TensorDict, TensorDictBase
+from torch import Tensor
 from torch.utils.tensorboard import SummaryWriter
 from torchrl.collectors import Collector
 from torchrl.data import ReplayBuffer
 from tqdm import tqdm
 
-from trading_torchrl.monitoring import Verdict, Visits
+from trading_torchrl.evaluation.tables import PATHS
+from trading_torchrl.monitoring import ActionWatch, Verdict, Visits
+from trading_torchrl.replay.hindsight import RELABELED
 from trading_torchrl.resume import (
     collector_state,
     replay_state,
@@ -29,6 +33,74 @@ UNJUDGED: dict[str, Any] = {"figures": {}, "symbols": {}, "split": None}
 
 Parts = Mapping[str, Any]
 """What has a ``state_dict``, by name."""
+
+
+def due(frames: int, every: int, batch: int) -> bool:
+    """Whether the last ``batch`` frames passed a multiple of ``every``."""
+    return frames // every > (frames - batch) // every
+
+
+def highlights(figures: Mapping[str, float], score: str) -> dict[str, str]:
+    """Those of the figures that stand beside the progress bar."""
+    named = {
+        score: f"eval/{score}",
+        "reward": "train/reward",
+        "td_error": "train/td_error",
+        "alpha": "train/ent_coef",
+        "entropy": "train/action_entropy_continuous",
+    }
+    return {name: f"{figures[key]:.3g}" for name, key in named.items() if key in figures}
+
+
+class Lately:
+    """What updates came to since figures were last written down.
+
+    Where updates are rarer than batches, a run that goes on may write figures before its first.
+    """
+
+    def __init__(self) -> None:
+        self.norms: list[float] = []
+        """of the gradients of each update"""
+        self.losses: TensorDictBase = TensorDict()
+        """of the last update"""
+        self.sample: TensorDictBase = TensorDict()
+        """that it learned from"""
+
+    def see(self, losses: TensorDictBase, norm: float, sample: TensorDictBase) -> None:
+        """One update."""
+        self.norms.append(norm)
+        self.losses, self.sample = losses, sample
+
+    def figures(
+        self, rate: float, batch: TensorDictBase, watch: ActionWatch
+    ) -> tuple[Figures, dict[str, Tensor]]:
+        """And histograms: of updates, of rewards of a batch, of what the exploring policy did."""
+        renamed = {"loss_actor": "actor_loss", "loss_qvalue": "critic_loss", "alpha": "ent_coef"}
+        shown = {
+            **{renamed.get(str(name), str(name)): value for name, value in self.losses.items()},
+            "reward": batch["next", "reward"].mean(),
+        }
+        figures = {name: float(value.detach()) for name, value in shown.items()} | watch.figures()
+        figures |= {"grad_norm": max(self.norms), "learning_rate": rate}
+        histograms = {
+            "actions/continuous_distribution": batch["action"],
+            "rewards/component_histogram": batch["next", "reward"],
+            "gradients/norm_distribution": torch.tensor(self.norms),
+        }
+        return {f"train/{name}": value for name, value in figures.items()}, histograms
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that figures are made of."""
+        return {
+            "norms": list(self.norms),
+            "losses": self.losses.detach().to_dict(),
+            "sample": self.sample.select(RELABELED, strict=False).to_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on where :meth:`state_dict` left off."""
+        self.norms[:] = state["norms"]
+        self.losses, self.sample = TensorDict(state["losses"]), TensorDict(state["sample"])
 
 
 def state_of(
@@ -49,6 +121,7 @@ def state_of(
     }
 
 
+@plainly(ValueError)
 def restore(
     saved: Mapping[str, Any],
     parts: Parts,
@@ -58,6 +131,12 @@ def restore(
     evaluations: list[dict[str, float]],
 ) -> None:
     """Goes on where :func:`state_of` left off."""
+    lacking = [name for name in parts if name not in saved]
+    if lacking:
+        raise SystemExit(
+            f"this checkpoint knows nothing of {', '.join(lacking)}: another version wrote it,"
+            " which can go on with it; start a new run, with init= to begin with its networks"
+        )
     for name, part in parts.items():
         part.load_state_dict(saved[name])
     restore_collector(collector, saved["collector"])
@@ -72,7 +151,7 @@ def evaluate(task: Task, policy: Policy, seed: int) -> Figures:
     """Figures of a policy, by draws of their own: training draws what it would have drawn."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return task.evaluate(policy)
+        return {name: value for name, value in task.evaluate(policy).items() if name != PATHS}
 
 
 def judge(

@@ -19,8 +19,9 @@ from typing import Any
 import hydra
 import torch
 from agents import begin_from, earlier_run, keys_to_store, make_agent, needs_rewards
-from launch import due, finish, histograms, learned, runtime, set_machine, start
-from loop import UNJUDGED, evaluate, judge, reason, restore, state_of, tell
+from checks import plainly
+from launch import finish, runtime, set_machine, start
+from loop import UNJUDGED, Lately, due, evaluate, judge, reason, restore, state_of, tell
 from omegaconf import DictConfig
 from stored import OfflineRun, check_sight, read_replay, rows_for, with_data
 from tasks import make_task
@@ -29,7 +30,7 @@ from torchrl.collectors import Collector
 from torchrl.data import LazyTensorStorage, ReplayBuffer
 from tqdm import tqdm
 
-from trading_torchrl.checkpoint import Checkpoints
+from trading_torchrl.checkpoint import CheckpointError, Checkpoints
 from trading_torchrl.descent import differentiate
 from trading_torchrl.modules import follow_slowly
 from trading_torchrl.monitoring import ActionWatch, broken
@@ -38,12 +39,12 @@ from trading_torchrl.resume import StopRequest, parameters_sha256
 
 
 @hydra.main(version_base="1.3", config_path="conf", config_name="offline")
+@plainly(CheckpointError)
 def main(config: DictConfig) -> None:
     """Trains, and reports."""
     # Settings, and what is trained on.
     began = time.perf_counter()
-    settings, folder, resumed = start(with_data(config), OfflineRun.lengths)
-    run = OfflineRun.of(settings)
+    run, settings, folder, resumed = start(with_data(config), OfflineRun)
     machine = set_machine(run.threads, run.matmul_precision, run.seed)
     source = Path(settings["data"])
     stored = read_replay(source, settings)
@@ -101,10 +102,10 @@ def main(config: DictConfig) -> None:
     count: dict[str, Any] = {"frames": 0, "updates": 0, "owed": 0.0, "best": float("-inf")}
     count["data"] = data["checksum"]
     evaluations: list[dict[str, float]] = []
-    norms: list[float] = []
+    lately = Lately()
     shown: dict[str, str] = {}
     parts = {"task": task, "loss": loss, "averaged": averaged, "optimizer": optimizer}
-    parts |= {"watch": watch, "alerts": alerts}
+    parts |= {"watch": watch, "alerts": alerts, "lately": lately}
     held = parts, collector, replay, count, evaluations
 
     def state() -> dict[str, Any]:
@@ -153,7 +154,7 @@ def main(config: DictConfig) -> None:
                 if isnan(norm):
                     wrong = wrong or broken(losses) or ["gradient norm"]
                 if not wrong:
-                    norms.append(norm)
+                    lately.see(losses, norm, sample)
                     optimizer.step()
                     loss.update_targets(run.tau)
                     follow_slowly(*both, run.actor_average)
@@ -164,10 +165,10 @@ def main(config: DictConfig) -> None:
                 if wrong:
                     figures[f"train/{wrong[0]}"] = float("nan")
                 elif due(updates, run.log_every, 1):
-                    figures = learned(losses, norm, rate, sample, watch)
-                    for name, values in histograms(sample, norms).items():
+                    figures, histograms = lately.figures(rate, sample, watch)
+                    for name, values in histograms.items():
                         writer.add_histogram(name, values, updates)
-                    norms.clear()
+                    lately.norms.clear()
 
                 # Evaluate.
                 judged: dict[str, float] = {}
@@ -192,7 +193,6 @@ def main(config: DictConfig) -> None:
                             again = read_replay(source, settings)
                             fill(replay, rows_for(task, kept, again, source))
                         restore(saved, *held)
-                        norms.clear()
                         torch.manual_seed(run.seed + updates)  # other draws, or it happens again
                         checkpoints.save(count["updates"], state())
                         bar.n = count["updates"]

@@ -18,10 +18,11 @@ from typing import Any
 import hydra
 import torch
 from agents import begin_from, earlier_run, keys_to_store, make_agent, needs_rewards
+from checks import plainly
 from curious import make_curious
 from hindsight import hindsight_figures, make_hindsight
-from launch import Run, due, finish, histograms, learned, runtime, set_machine, start
-from loop import UNJUDGED, evaluate, judge, reason, restore, state_of, tell, visits_of
+from launch import Run, finish, runtime, set_machine, start
+from loop import UNJUDGED, Lately, due, evaluate, judge, reason, restore, state_of, tell, visits_of
 from omegaconf import DictConfig
 from stored import keep_replay
 from tasks import make_task
@@ -31,7 +32,7 @@ from torchrl.data import LazyTensorStorage, ReplayBuffer
 from torchrl.envs import Compose
 from tqdm import tqdm
 
-from trading_torchrl.checkpoint import Checkpoints
+from trading_torchrl.checkpoint import CheckpointError, Checkpoints
 from trading_torchrl.descent import differentiate
 from trading_torchrl.modules import follow_slowly
 from trading_torchrl.monitoring import ActionWatch, broken
@@ -39,12 +40,12 @@ from trading_torchrl.resume import StopRequest, parameters_sha256
 
 
 @hydra.main(version_base="1.3", config_path="conf", config_name="offpolicy")
+@plainly(CheckpointError)
 def main(config: DictConfig) -> None:
     """Trains, and reports."""
     # Settings, and what is trained on.
     began = time.perf_counter()
-    settings, folder, resumed = start(config)
-    run = Run.of(settings)
+    run, settings, folder, resumed = start(config, Run)
     machine = set_machine(run.threads, run.matmul_precision, run.seed)
     old = earlier_run(folder if resumed else run.init)
     task = make_task(settings, old)
@@ -67,7 +68,7 @@ def main(config: DictConfig) -> None:
         actor,
         frames_per_batch=batch_frames,
         total_frames=-1,
-        init_random_frames=run.warmup_frames,
+        init_random_frames=-(run.warmup_frames // -batch_frames) * batch_frames,
         trust_policy=True,
         track_traj_ids=False,
         auto_register_policy_transforms=False,
@@ -90,11 +91,11 @@ def main(config: DictConfig) -> None:
     alerts = run.alerts_to(folder, writer)
     count: dict[str, Any] = {"frames": 0, "updates": 0, "owed": 0.0, "best": float("-inf")}
     evaluations: list[dict[str, float]] = []
-    norms: list[float] = []
+    lately = Lately()
     shown: dict[str, str] = {}
 
     parts = {"task": task, "loss": loss, "averaged": averaged, "optimizer": optimizer}
-    parts |= {"watch": watch, "alerts": alerts}
+    parts |= {"watch": watch, "alerts": alerts, "lately": lately}
     parts |= curious.parts() if curious else {}
     parts |= {"visits": visits} if visits else {}
     held = parts, collector, replay, count, evaluations
@@ -142,7 +143,7 @@ def main(config: DictConfig) -> None:
                     if wrong or isnan(norm):
                         wrong = wrong or broken(losses) or ["gradient norm"]
                         break
-                    norms.append(norm)
+                    lately.see(losses, norm, sample)
                     optimizer.step()
                     loss.update_targets(run.tau)
                     follow_slowly(*both, run.actor_average)
@@ -154,14 +155,14 @@ def main(config: DictConfig) -> None:
                 figures: dict[str, float] = {}
                 if wrong:
                     figures[f"train/{wrong[0]}"] = float("nan")
-                elif norms and due(frames, run.log_every, batch_frames):
-                    figures = learned(losses, norm, rate, batch, watch)
+                elif lately.norms and due(frames, run.log_every, batch_frames):
+                    figures, histograms = lately.figures(rate, batch, watch)
                     figures |= curious.figures() if curious else {}
-                    figures |= hindsight_figures(hindsight, batch, sample, replay)
+                    figures |= hindsight_figures(hindsight, batch, lately.sample, replay)
                     figures |= {"train/state_coverage": visits.coverage} if visits else {}
-                    for name, values in histograms(batch, norms).items():
+                    for name, values in histograms.items():
                         writer.add_histogram(name, values, frames)
-                    norms.clear()
+                    lately.norms.clear()
 
                 # Evaluate.
                 judged: dict[str, float] = {}
@@ -182,7 +183,6 @@ def main(config: DictConfig) -> None:
                     tqdm.write(f"{why} at {where}; the last good checkpoint is {good}")
                     if not stopped:
                         restore(saved, *held)
-                        norms.clear()
                         torch.manual_seed(run.seed + frames)  # other draws, or it happens again
                         checkpoints.save(count["frames"], state_of(*held))
                         bar.n = count["frames"]

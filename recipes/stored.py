@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from checks import check_kinds
 from launch import SAVED, Learning, load_config
 from omegaconf import DictConfig, OmegaConf
 from tasks import Task
@@ -32,6 +33,7 @@ ALONE = ("data", "init", "resume", "stop_at", "webhook", "mlflow")
 class OfflineRun(Learning):
     """A run that learns from stored rows, then perhaps from its own; its clock is updates."""
 
+    clock = "updates"
     lengths = ("updates", "fine_tune_frames")
 
     updates: int
@@ -43,7 +45,8 @@ class OfflineRun(Learning):
         return self.updates + math.ceil(self.fine_tune_frames * self.updates_per_frame)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.fine_tune_frames, int) or self.fine_tune_frames < 0:
+        check_kinds(self)
+        if self.fine_tune_frames < 0:
             raise SystemExit(
                 "fine_tune_frames must be a whole number, 0 for none, got"
                 f" {self.fine_tune_frames!r}"

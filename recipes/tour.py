@@ -20,7 +20,7 @@ from trading_torchrl.data import WARMUP, Knobs, Market, synthetic_market
 from trading_torchrl.envs import OraclePolicy, TradingEnv
 from trading_torchrl.evaluation import (
     Account,
-    ConstantPolicy,
+    BuyAndHold,
     RandomPolicy,
     TrendPolicy,
     follow,
@@ -35,8 +35,14 @@ from trading_torchrl.evaluation.episode import EMIT
 PICTURED = "oracle, filtered signal"
 
 
-def policies(env: TradingEnv, market: Market, knobs: Knobs, settings: dict[str, Any]) -> Any:
-    """What trades, by name."""
+BUYS_ONCE: dict[str, Any] = {"actions": "continuous", "smoothing": 1}
+"""What buy and hold needs; the others set targets."""
+
+
+def policies(
+    env: TradingEnv, once: TradingEnv, market: Market, knobs: Knobs, settings: dict[str, Any]
+) -> Any:
+    """What trades, by name; all in ``env`` but buy and hold."""
     band = {
         "cap": settings["max_position"],
         "short": settings["short"],
@@ -44,7 +50,7 @@ def policies(env: TradingEnv, market: Market, knobs: Knobs, settings: dict[str, 
     }
     return {
         "random": RandomPolicy(env),
-        "buy and hold": ConstantPolicy(env, 1.0),
+        "buy and hold": BuyAndHold(once),
         "trend rule": TrendPolicy(env),
         "oracle, signal alone": OraclePolicy(market, knobs, "signal", **band),
         "oracle, filtered signal": OraclePolicy(market, knobs, "filtered", **band),
@@ -84,18 +90,20 @@ def main(config: DictConfig) -> None:
     for kind, turned in (("market", knobs), ("martingale", Knobs(predictability=0.0))):
         market = synthetic_market(paths, bars + WARMUP, seed, turned)
         env = whole_split(market, **env_settings)
-        traders = tqdm(policies(env, market, knobs, env_settings).items(), desc=kind)
+        once = whole_split(market, **env_settings | BUYS_ONCE)
+        traders = tqdm(policies(env, once, market, knobs, env_settings).items(), desc=kind)
         figures[kind] = {}
         for name, policy in traders:
             traders.set_postfix_str(name)
-            account = follow(env, policy)
-            figures[kind][name] = judge(account, market.bars_per_year, env.rules.actions)
+            where = once if isinstance(policy, BuyAndHold) else env
+            account = follow(where, policy)
+            figures[kind][name] = judge(account, market.bars_per_year, where.rules.actions)
             if kind == "market":
                 accounts[name] = account
 
     market = synthetic_market(paths, bars + WARMUP, seed, knobs)
     env = TradingEnv(market, 1, emit=(*EMIT, "index"), seed=seed, **env_settings)
-    shown = policies(env, market, knobs, env_settings)[PICTURED]
+    shown = policies(env, once, market, knobs, env_settings)[PICTURED]
     plot_episode(env.rollout(500, shown), market).savefig(folder / "episode.png", dpi=130)
     growth_picture(accounts, market.bars_per_year).savefig(folder / "growth.png", dpi=130)
     text = table(figures["market"], figures["martingale"])

@@ -2,8 +2,8 @@
 
     python results/learn_market.py          # 15 runs, half an hour
 
-Every run is `python recipes/offpolicy.py` with the settings of `recipes/conf/learn/`; it is judged
-once, on 64 fresh paths of 8,000 bars that no choice was made on.
+Every run is `python recipes/offpolicy.py` with the settings of `recipes/conf/learn_on/`; it is
+judged once, on 64 fresh paths of 8,000 bars that no choice was made on.
 """
 
 import math
@@ -12,12 +12,13 @@ from typing import Any
 from rows import Row, hand_over
 from runs import SEEDS, train_all
 
-from trading_torchrl.evaluation.tables import ERRORS, NORMAL_95, interval_of
+from trading_torchrl.evaluation import t_quantile
+from trading_torchrl.evaluation.tables import interval_of
 
 RUNS = {
     "long-short": ["env=long_short"],
     "long-only": ["env=long_only"],
-    "martingale": ["env=long_short", "market=martingale", "alerts=none"],
+    "martingale": ["env=long_short", "market=martingale"],
 }
 
 
@@ -46,8 +47,7 @@ def market_rows(name: str, runs: list[dict[str, Any]]) -> list[Row]:
     figures = runs[0]["figures"]
     for policy in ("oracle_full", "buy_and_hold", "random"):
         for figure in ("sharpe_ratio_mean", "growth"):
-            value = figures[f"{policy}/{figure}"]
-            half = NORMAL_95 * figures[f"{policy}/{ERRORS[figure]}"]
+            value, half = interval_of(figures, f"{policy}/{figure}")
             said = "Sharpe" if figure.startswith("sharpe") else "growth a year"
             rows.append(Row(f"{name}: {said} of {policy}", f"{value:.3f} +- {half:.3f}"))
     return rows
@@ -88,7 +88,8 @@ def main() -> None:
     # One market, five agents: errors over the paths do not fall with the number of agents.
     for said, name in (("gross profit", "gross_profit"), ("net profit", "net_profit")):
         mean = math.fsum(each[name] for each in figures) / len(figures)
-        half = NORMAL_95 * math.fsum(each[f"{name}_error"] for each in figures) / len(figures)
+        error = math.fsum(each[f"{name}_error"] for each in figures) / len(figures)
+        half = t_quantile(int(figures[0]["paths"]) - 1) * error
         low, high = mean - half, mean + half
         met = low <= 0 <= high if name == "gross_profit" else high < 0.01
         limit = "includes 0" if name == "gross_profit" else "upper bound under +1 %"

@@ -16,13 +16,20 @@ from torch import Tensor
 
 from trading_torchrl.data import WARMUP, Knobs, synthetic_market
 from trading_torchrl.envs import LONG_SHORT, OraclePolicy
-from trading_torchrl.evaluation import RandomPolicy, TrendPolicy, follow, whole_split
+from trading_torchrl.evaluation import (
+    Interval,
+    RandomPolicy,
+    TrendPolicy,
+    follow,
+    interval,
+    simple_returns,
+    whole_split,
+)
 
 
-def interval(values: Tensor) -> tuple[float, float]:
-    """95 % interval of the mean over paths."""
-    mean, error = float(values.mean()), float(values.std() / len(values) ** 0.5)
-    return mean - 1.96 * error, mean + 1.96 * error
+def yearly(returns: Tensor, bars_per_year: float) -> Interval:
+    """95 % interval of the mean over paths, in percent a year, from returns of a bar ``[S, T]``."""
+    return interval((100 * bars_per_year * returns.mean(1)).tolist())
 
 
 def main() -> None:
@@ -45,9 +52,9 @@ def main() -> None:
     rows = []
     for name, policy in policies.items():
         account = follow(env, policy, progress=name)
-        net = account.equity[:, 1:] / account.equity[:, :-1] - 1
-        low, high = (100 * side * market.bars_per_year for side in interval(account.gross.mean(1)))
-        _, upper = (100 * side * market.bars_per_year for side in interval(net.mean(1)))
+        mean, half = yearly(account.gross, market.bars_per_year)
+        low, high = mean - half, mean + half
+        upper = sum(yearly(simple_returns(account.equity), market.bars_per_year))
         rows += [
             Row(
                 f"{name}: gross profit a year, 95 %",

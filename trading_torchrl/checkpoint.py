@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import io
+import itertools
 import os
 import pickle
 import re
 import struct
 import warnings
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -156,6 +157,47 @@ class Checkpoints:
         found = {path: _FILE.fullmatch(path.name) for path in self.folder.glob("frames_*.pt")}
         frames = {path: int(match[1]) for path, match in found.items() if match}
         return sorted(frames, key=frames.__getitem__, reverse=True)
+
+    def frames_of(self, path: Path) -> int:
+        """That the name of one of :meth:`paths` speaks of."""
+        found = _FILE.fullmatch(path.name)
+        if found is None:
+            raise ValueError(f"{path.name} is not named frames_<number>.pt")
+        return int(found[1])
+
+    def named(self, name: str) -> tuple[Path, dict[str, Any]]:
+        """The ``newest``, the ``best``, or the one in the file of this name.
+
+        Raises:
+            CheckpointError: it does not load, or is not there.
+        """
+        if name == "newest":
+            return self.newest()
+        if name == "best":
+            return self.best()
+        path = self.folder / name
+        if not path.exists():
+            there = ", ".join(each.name for each in self.paths()) or "none"
+            raise CheckpointError(
+                f"{path} is not there; name one that is ({there}), newest or best"
+            )
+        return path, load(path)
+
+    def set_aside(self, paths: Sequence[Path]) -> Path | None:
+        """Moves checkpoints into a folder of their own in this one, where nothing looks for them.
+
+        Returns:
+            the folder, ``aside_1`` or the next that is not there; None where there is nothing to
+            move.
+        """
+        if not paths:
+            return None
+        possible = (self.folder / f"aside_{number}" for number in itertools.count(1))
+        folder = next(each for each in possible if not each.exists())
+        folder.mkdir()
+        for path in paths:
+            os.replace(path, folder / path.name)
+        return folder
 
     def newest(self) -> tuple[Path, dict[str, Any]]:
         """The newest checkpoint that loads, with a warning for each newer one that does not.

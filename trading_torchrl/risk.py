@@ -5,7 +5,7 @@ Shapes: ``[N]`` for an account, ``[N, A]`` for its assets.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from torch import Tensor
 
@@ -31,10 +31,10 @@ class Limits:
     repeats: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("exposure", "drawdown", "daily_loss", "daily_trades", "repeats"):
-            limit = getattr(self, name)
-            if limit is not None and not limit > 0:
-                raise ValueError(f"limits: {name} must be positive or None, got {limit}")
+        for name, limit in asdict(self).items():
+            number = isinstance(limit, int | float) and not isinstance(limit, bool)
+            if limit is not None and not (number and limit > 0):
+                raise ValueError(f"limits: {name} must be a positive number or None, got {limit!r}")
         for name in ("drawdown", "daily_loss"):
             limit = getattr(self, name)
             if limit is not None and limit >= 1:

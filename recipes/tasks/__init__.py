@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from checks import plainly
+
 from tasks.goals import GoalTrading
 from tasks.gym import Gym
 from tasks.reference import Reference
@@ -14,6 +16,7 @@ from tasks.trading import Trading
 __all__ = ["Judged", "Task", "make_task", "together"]
 
 
+@plainly(ValueError)
 def make_task(settings: Mapping[str, Any], earlier: Mapping[str, Any] | None = None) -> Task:
     """The task that a recipe's settings describe: ``market``, ``env``, and goals if there are.
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,12 +12,12 @@ from torchrl.envs import EnvBase, TransformedEnv
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from tasks.task import Figures, Goals, Judged, Policy, acted, explores
-from tasks.trading import Trading
+from tasks.trading import BUYS_ONCE, Trading, days_of
 from trading_torchrl.data import Market
 from trading_torchrl.envs import DesiredGoal, ReachReturn, TradingEnv
 from trading_torchrl.envs.goals import ACHIEVED, DESIRED, SEEN, width_of
 from trading_torchrl.envs.settings import first_starts
-from trading_torchrl.evaluation import ConstantPolicy, RandomPolicy
+from trading_torchrl.evaluation import BuyAndHold, ConstantPolicy, RandomPolicy
 
 WHILE_TRAINING, AT_THE_END = 256, 1_024
 """Episodes that a policy is judged on."""
@@ -55,18 +56,19 @@ class GoalTrading(Trading):
         """What was achieved as well."""
         return (*super().emitted(), "achieved")
 
-    def _with_goals(self, env: EnvBase, num_envs: int, seed: int) -> EnvBase:
+    def _with_goals(self, env: EnvBase, num_envs: int, seed: int) -> TransformedEnv:
         goals = DesiredGoal(num_envs, self.goal, seed=seed, **self.wanted)
         if not isinstance(env, TransformedEnv):
             return TransformedEnv(env, goals)
         env.append_transform(goals)
         return env
 
-    def _episodes(self, market: Market, accounts: int, seed: int) -> EnvBase:
+    def _episodes(
+        self, market: Market, accounts: int, seed: int, **changed: Any
+    ) -> TransformedEnv:
         """As many episodes side by side, on bars of this market."""
-        env = TradingEnv(
-            market, accounts, emit=self.emitted(), seed=seed, **self.seen, **self.settings
-        )
+        settings = {**self.seen, **self.settings, **changed}
+        env = TradingEnv(market, accounts, emit=self.emitted(), seed=seed, **settings)
         return self._with_goals(self._windowed(env), accounts, seed)
 
     def _reached(self, env: EnvBase, policy: Policy) -> tuple[Figures, Tensor]:
@@ -109,21 +111,21 @@ class GoalTrading(Trading):
         market = getattr(self.parts, split)
         seed = {"validation": 2_000_000, "test": 4_000_000}[split]
         figures = self._judged(market, AT_THE_END, seed, policy)
-        env = self._episodes(market, AT_THE_END, seed)
-        base = env.base_env
-        while isinstance(base, TransformedEnv):
-            base = base.base_env
-        others: dict[str, Policy] = {"buy_and_hold": ConstantPolicy(base, 1.0)}
-        others |= {"nothing": ConstantPolicy(base, 0.0), "random": RandomPolicy(base)}
+        others: dict[str, tuple[Callable[[TradingEnv], Policy], dict[str, Any]]] = {
+            "buy_and_hold": (BuyAndHold, BUYS_ONCE),
+            "nothing": (partial(ConstantPolicy, action=0.0), {}),
+            "random": (RandomPolicy, {}),
+        }
         rows = {"agent": figures}
-        for name, other in others.items():
-            found, actions = self._reached(self._episodes(market, AT_THE_END, seed), other)
-            rows[name] = {**found, **acted(actions, self.kind)}
-        rules, low, high = self.base.rules, self.wanted["low"], self.wanted["high"]
+        for name, (make, changed) in others.items():
+            env = self._episodes(market, AT_THE_END, seed, **changed)
+            found, actions = self._reached(env, make(env.base_env))
+            rows[name] = {**found, **acted(actions, self._kind(name))}
+        low, high, length = self.wanted["low"], self.wanted["high"], self.base.rules.episode_bars
         facts = {
-            "split": f"{split}: {AT_THE_END:,} episodes of {rules.episode_bars:,} bars",
+            "split": f"{split}: {AT_THE_END:,} episodes of {length:,} bars, {days_of(market)}",
             "goal": f"a return of {low:.1%}" + (f" to {high:.1%}" if high > low else "")
             + f", within {self.goal.tolerance:.2%} at the end",
-            "costs": f"{1e4 * rules.cost:g} bps of the traded value",
+            **self._terms(),
         }  # fmt: skip
         return Judged("Trading for a return", facts, figures, rows)

@@ -62,15 +62,36 @@ class Gym:
             )
         if num_envs != 1:
             raise ValueError(f"env={self.name} is one environment: num_envs=1, got {num_envs}")
+        self._check(seed)
         self.env = self._make(seed)
         self.inputs = self.env.observation_spec["observation"].shape[-1]
         self.actions = self.env.action_spec.shape[-1]
 
+    def _check(self, seed: int) -> None:
+        """Refuses an environment that could not be gone on with, before it has learned anything."""
+        env = self._make(seed)
+        env.reset()
+        try:
+            env.get_extra_state()
+        except (AttributeError, TypeError, ValueError) as error:
+            raise ValueError(
+                f"env.gym={self.name} does not say where it stands (no .state that is a row of"
+                " numbers, or no limit of steps), so that a stopped run could not go on: take one"
+                " of classic control, Pendulum-v1 say"
+            ) from error
+        env.close()
+
     def _make(self, seed: int) -> EnvBase:
-        env = gymnasium.wrappers.RescaleAction(
-            gymnasium.make(self.name), np.float32(-1), np.float32(1)
-        )
-        wrapped = SavedGym(env)
+        try:
+            made = gymnasium.make(self.name)
+        except gymnasium.error.Error as error:
+            raise ValueError(f"env.gym={self.name}: {error}") from error
+        if not isinstance(made.action_space, gymnasium.spaces.Box):
+            raise ValueError(
+                f"env.gym={self.name} takes {made.action_space} for actions; this recipe is for one"
+                " whose actions are numbers, a Box"
+            )
+        wrapped = SavedGym(gymnasium.wrappers.RescaleAction(made, np.float32(-1), np.float32(1)))
         wrapped.set_seed(seed)
         return wrapped
 

@@ -6,10 +6,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from checks import check_names
+
 from trading_torchrl.data import (
     WARMUP,
     Knobs,
     Market,
+    MarketError,
     load_csv,
     named_market,
     slow_features,
@@ -17,6 +20,7 @@ from trading_torchrl.data import (
     synthetic_market,
     with_features,
 )
+from trading_torchrl.envs.settings import at_least
 
 
 class Parts(NamedTuple):
@@ -39,6 +43,10 @@ def drawn(paths: int, bars: int, seed: int, knobs: Knobs) -> Market:
 def parts_of(market: Mapping[str, Any]) -> Parts:
     """Loads or draws what ``conf/market`` describes."""
     if market["source"] == "synthetic":
+        check_names("market.knobs", market["knobs"], Knobs)
+        for name in ("train", "validation", "test"):
+            for count, least in (("paths", 1), ("bars", 2), ("seed", 0)):
+                at_least(f"market.{name}.{count}", market[name][count], least)
         knobs = Knobs(**market["knobs"])
         train, validation, test = (
             drawn(part["paths"], part["bars"], part["seed"], knobs)
@@ -56,7 +64,11 @@ def parts_of(market: Mapping[str, Any]) -> Parts:
             f"market.source is synthetic, synthetic_symbols or csv, got {market['source']!r}"
         )
     names = ("train", "validation", "meta", "test", "purge", "embargo")
-    cut = split(loaded, **{name: market[name] for name in names})
+    try:
+        cut = split(loaded, **{name: market[name] for name in names})
+    except MarketError as error:
+        settings = ", ".join(f"market.{name}=" for name in names)
+        raise MarketError(f"{error} (by {settings})") from error
     return Parts(cut.train, cut.validation, cut.test, each, loaded.symbols)
 
 

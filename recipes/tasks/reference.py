@@ -8,6 +8,7 @@ from copy import deepcopy
 from typing import Any
 
 import torch
+from checks import check_names
 from tensordict import TensorDictBase
 from tensordict.utils import NestedKey
 from torch import Tensor
@@ -56,6 +57,7 @@ class Reference:
         if actions not in ("continuous", "discrete"):
             raise ValueError(f"env.actions is continuous or discrete here, got {actions!r}")
         self.name = name
+        check_names("env", settings, getattr(reference, name), ("num_envs", "seed"))
         self.problem = getattr(reference, name)(num_envs, seed=seed, **settings)
         self.env: EnvBase = self.problem
         self.inputs = self.problem.observation_spec["observation"].shape[-1]
@@ -108,6 +110,7 @@ class Reference:
         return {
             "optimum_share": found.share,
             "optimum_share_error": found.error,
+            "paths": float(found.episodes),
             "score": found.score,
             "stochastic_share": exploring.share,
             **acted(self._numbers(steps["action"]), self.kind),

@@ -107,7 +107,7 @@ def _listed_rows(runs: Sequence[Rows]) -> dict[str, Mapping[str, Value]]:
 
 def _listed(runs: Sequence[Mapping[str, Value]]) -> dict[str, Value]:
     """A list for each figure of the agent; those of other policies have a slash in their names."""
-    of_agent = [n for n in runs[0] if "/" not in n or n.startswith("martingale/")]
+    of_agent = [n for n in runs[0] if "/" not in n or n.startswith(("martingale/", "agent"))]
     return {**runs[0], **{name: [cast(float, run[name]) for run in runs] for name in of_agent}}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import asdict
 from functools import cached_property, partial
 from hashlib import sha256
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import hydra.errors
 import hydra.utils
 import torch
+from checks import check_names, names_of
 from tensordict import TensorDictBase
 from tensordict.utils import NestedKey
 from torch import Tensor
@@ -26,17 +28,19 @@ from trading_torchrl.envs.oracles import KNOWLEDGE
 from trading_torchrl.envs.reference.share import share_of
 from trading_torchrl.evaluation import (
     Account,
-    ConstantPolicy,
+    BuyAndHold,
     RandomPolicy,
     follow,
     growth,
     judge,
     judge_each,
+    judge_pooled,
     sharpe,
     simple_returns,
     whole_split,
 )
 from trading_torchrl.replay import StoredByIndex
+from trading_torchrl.risk import Limits
 
 SUITABLE: dict[str, tuple[Any, ...]] = {
     "actions": ("continuous", "target", "discrete"),
@@ -44,6 +48,9 @@ SUITABLE: dict[str, tuple[Any, ...]] = {
     "reward": ("growth", "log_return", "differential_sharpe", "professional"),
 }
 """Settings of the environment that an actor with one number, or one name, a step is trained in."""
+
+SET_ELSEWHERE = ("market", "num_envs", "emit", "packed", "scaler", "window", "seed", "device")
+"""Arguments of the environment that follow from other settings."""
 
 EPISODES = ("episode_bars", "random_start", "random_symbols")
 """Settings of training alone: policies are judged over a whole split."""
@@ -54,6 +61,16 @@ MOST_SYMBOLS = 50
 
 BY_SYMBOL = ("agent", "buy_and_hold")
 
+BUYS_ONCE: dict[str, Any] = {"actions": "continuous", "smoothing": 1, "compiled": False}
+"""What buy-and-hold needs, whatever the agent's actions are; compiling takes longer than its steps.
+"""
+
+POOLED = {"agent": "agent, equal weight", "buy_and_hold": "equal_weight"}
+"""Policies that are judged as one portfolio of all symbols too, and what these are called."""
+
+OF_OTHERS = ("sharpe_ratio_mean", "sharpe_error", "growth", "growth_error", "max_drawdown")
+"""Figures of other policies that stand among the agent's."""
+
 
 def reward_of(given: Any) -> Any:
     """A reward's name as it is, or one's own, from its class or function and its settings."""
@@ -63,6 +80,22 @@ def reward_of(given: Any) -> Any:
         return hydra.utils.instantiate(given)
     except hydra.errors.InstantiationException as error:
         raise SystemExit(f"env.reward: {error}") from error
+
+
+def limits_of(given: Any) -> Limits | None:
+    """From a mapping of those that there are."""
+    if given is None:
+        return None
+    if not isinstance(given, Mapping):
+        raise ValueError(f"env.limits is a mapping, {{drawdown: 0.1}} say, or null; got {given!r}")
+    check_names("env.limits", given, Limits)
+    return Limits(**given)
+
+
+def days_of(market: Market) -> str:
+    """The first and the last."""
+    first, last = market.dates[[0, -1]].astype("datetime64[D]")
+    return f"{first} to {last}"
 
 
 def share(figures: Figures, best: Figures, name: str) -> float:
@@ -85,7 +118,9 @@ class Trading:
         seed: int,
         earlier: Mapping[str, Any],
     ) -> None:
-        env = {**env, "reward": reward_of(env["reward"])} if "reward" in env else env
+        check_names("env", env, TradingEnv, SET_ELSEWHERE)
+        env = {**env, "limits": limits_of(env.get("limits"))}
+        env |= {"reward": reward_of(env["reward"])} if "reward" in env else {}
         for name, allowed in SUITABLE.items():
             if name == "reward" and callable(env.get(name)):
                 continue
@@ -100,9 +135,7 @@ class Trading:
         self.settings = env
         self.judged = {name: value for name, value in env.items() if name not in EPISODES}
         self.seen: dict[str, Any] = {"window": window, "scaler": self.scaler}
-        base = TradingEnv(
-            self.parts.train, num_envs, emit=self.emitted(), seed=seed, **self.seen, **env
-        )
+        base = self._trained_in(num_envs, seed)
         self.base = base
         self.env: EnvBase = self._windowed(base)
         self.kind: Any = base.rules.actions
@@ -159,6 +192,17 @@ class Trading:
             raise SystemExit(f"the earlier run saw other features: {error}") from None
         return scaler
 
+    def _trained_in(self, accounts: int, seed: int) -> TradingEnv:
+        """Errors name a setting as the command line has it."""
+        try:
+            return TradingEnv(
+                self.parts.train, accounts, emit=self.emitted(), seed=seed,
+                **self.seen, **self.settings,
+            )  # fmt: skip
+        except ValueError as error:
+            known = str(error).split("=")[0].split(" ")[0] in names_of(TradingEnv)
+            raise ValueError(f"env.{error}" if known else f"env: {error}") from error
+
     def _windowed(self, env: TradingEnv) -> EnvBase:
         return env if env.window is None else TransformedEnv(env, MarketWindow.of(env))
 
@@ -203,22 +247,27 @@ class Trading:
         market = getattr(self.parts, split)
         accounts = self._followed(market, self.parts.knobs, policy, progress=split)
         years = market.bars_per_year
-        rows = {
-            name: judge(account, years, "target" if name.startswith("oracle_") else self.kind)
-            for name, account in accounts.items()
-        }
+        rows: dict[str, Figures] = {}
+        for name, account in accounts.items():
+            rows[name] = judge(account, years, self._kind(name))
+            if name in POOLED and len(market.symbols) > 1:
+                rows[POOLED[name]] = judge_pooled(account, years)
         control, knobs = None, self.parts.knobs
         if knobs is not None and predictable(knobs):
             still = unpredictable(market, knobs)
             traded = self._followed(still, None, policy, progress="martingale")
-            control = {name: judge(each, years, self.kind) for name, each in traded.items()}
-        rules = self.base.rules
+            control = {name: judge(each, years, self._kind(name)) for name, each in traded.items()}
+        count = len(market.symbols)
         facts = {
-            "split": f"{split}: {len(market.symbols)} symbols, {len(market):,} bars each",
-            "costs": f"{1e4 * rules.cost:g} bps of the traded value",
+            "split": f"{split}: {count} symbols, {len(market):,} bars each, {days_of(market)}",
             "episodes": "one account a symbol, from the first bar to the last",
-            "fills": "at the next open" if rules.fill == "next_open" else "at the close",
+            **self._terms(),
         }
+        if len(market.symbols) > 1:
+            facts["equal weight"] = (
+                "all symbols in one portfolio, an equal part in each at the start. What symbols do"
+                " at different times cancels out: compare the two columns with each other"
+            )
         figures = self._summary(rows, control) | self._shares(accounts, years)
         pictured = {"accounts": accounts, "kind": self.kind, "bars_per_year": years}
         symbols: dict[str, dict[str, Figures]] = {}
@@ -229,19 +278,37 @@ class Trading:
             }
         return Judged("Trading agent", facts, figures, rows, control, symbols, pictured)
 
+    def _terms(self) -> dict[str, str]:
+        """At what costs and under which limits it trades."""
+        rules, spread = self.base.rules, self.settings.get("spread", 0.0)
+        limits = {name: each for name, each in asdict(rules.limits).items() if each is not None}
+        borrow = rules.borrow * self.parts.train.bars_per_year
+        return {
+            "costs": f"{1e4 * rules.cost:g} bps of the traded value, half the spread among them",
+            "spread": f"{1e4 * spread:g} bps",
+            "borrow rate": f"{borrow:.2%} a year",
+            "limits": ", ".join(f"{name} {limit:g}" for name, limit in limits.items()) or "none",
+            "fills": "at the next open" if rules.fill == "next_open" else "at the close",
+        }
+
     def _summary(
         self, rows: Mapping[str, Figures], control: Mapping[str, Figures] | None
     ) -> Figures:
         """The agent's figures, and what others reached."""
         figures = dict(rows["agent"])
-        for name in ("buy_and_hold", "random", "oracle_full"):
-            for figure in ("sharpe_ratio_mean", "sharpe_error", "growth", "growth_error"):
-                if name in rows:
-                    figures[f"{name}/{figure}"] = rows[name][figure]
+        for name in (*POOLED.values(), "buy_and_hold", "random", "oracle_full"):
+            row = rows.get(name, {})
+            figures |= {f"{name}/{each}": row[each] for each in OF_OTHERS if each in row}
         if control is not None:
             for figure in ("gross_profit", "gross_profit_error", "net_profit", "net_profit_error"):
                 figures[f"martingale/{figure}"] = control["agent"][figure]
         return figures
+
+    def _kind(self, policy: str) -> Any:
+        """How the actions of a policy are named."""
+        if policy == "buy_and_hold":
+            return BUYS_ONCE["actions"]
+        return "target" if policy.startswith("oracle_") else self.kind
 
     def _shares(self, accounts: Mapping[str, Account], bars_per_year: float) -> Figures:
         """Of what the full oracle reached on the same paths, where there is one."""
@@ -306,11 +373,9 @@ class Trading:
         runs["agent, exploring"] = follow(
             seen, policy, progress=progress, exploration=ExplorationType.RANDOM
         )
-        others: dict[str, Policy] = {
-            "buy_and_hold": ConstantPolicy(env, 1.0),
-            "random": RandomPolicy(env),
-        }
-        runs |= {name: follow(env, each, progress=name) for name, each in others.items()}
+        once = self._whole(market, **BUYS_ONCE)
+        runs["buy_and_hold"] = follow(once, BuyAndHold(once), progress="buy_and_hold")
+        runs["random"] = follow(env, RandomPolicy(env), progress="random")
         best = self._oracles(market, knobs)
         if best:
             env = self._whole(market, actions="target")

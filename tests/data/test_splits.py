@@ -56,6 +56,12 @@ def test_split_of_a_hundred_bars():
     assert parts.meta is parts[2]
 
 
+def test_without_meta_the_others_lie_next_to_each_other():
+    parts = split(numbered(100), 0.6, 0.2, 0, 0.2, purge=1, embargo=2)
+    assert parts.meta is None
+    assert [ends(part) for part in parts if part] == [(0, 59), (62, 79), (82, 100)]
+
+
 def test_purge_ends_a_part_early_and_embargo_begins_the_next_late():
     parts = split(numbered(100), purge=1, embargo=2)
     assert [ends(part) for part in parts] == [(0, 59), (62, 74), (77, 79), (82, 100)]
@@ -84,13 +90,15 @@ def test_parts_keep_order_and_distance(bars, shares, purge, embargo):
     ("arguments", "message"),
     [
         ({"train": 0.7}, r"must sum to 1, got train 0\.7 .* = 1\.1"),
-        ({"train": 0.65, "meta": 0.0}, r"share of meta must be positive, got 0\.0"),
-        ({"test": -0.2}, "share of test must be positive"),
-        ({"train": math.nan}, "share of train must be positive, got nan"),
+        ({"validation": 0.2, "meta": -0.05}, r"meta must be a positive number or 0, got -0\.05"),
+        ({"test": -0.2}, r"share of test must be a positive number, got -0\.2"),
+        ({"train": 0, "meta": 0.65}, "share of train must be a positive number, got 0"),
+        ({"train": math.nan}, "share of train must be a positive number, got nan"),
+        ({"train": "most"}, "share of train must be a positive number, got 'most'"),
         ({"purge": -1}, "purge must be a whole number of at least 0, got -1"),
         ({"embargo": 1.5}, r"embargo must be a whole number of at least 0, got 1\.5"),
         ({"purge": 4}, "meta gets 5 of 100 bars and keeps 1 after purge 4 and embargo 0"),
-        ({"embargo": 50}, "validation gets 15 of 100 bars and keeps 0"),
+        ({"embargo": 50}, "validation gets 15 of 100 bars and keeps 0 .* a shorter embargo"),
     ],
 )
 def test_impossible_splits_are_refused(arguments, message):

@@ -17,6 +17,7 @@ from trading_torchrl.evaluation import (
     growth,
     judge,
     judge_each,
+    judge_pooled,
     max_drawdown,
     sharpe,
     simple_returns,
@@ -26,7 +27,7 @@ from trading_torchrl.evaluation import (
 NAMES = {
     "sharpe_ratio_mean", "sharpe_error", "sortino", "calmar", "growth", "growth_error",
     "gross_profit", "gross_profit_error", "net_profit", "net_profit_error", "costs",
-    "total_return", "max_drawdown", "win_rate",
+    "total_return", "max_drawdown", "worst_drawdown", "paths", "win_rate",
     "profit_factor", "trades", "round_trips", "trade_length", "turnover", "exposure",
     "position_std", "action_entropy", "coverage", "largest_name_share", "exact_repeats",
     "trade_rate",
@@ -55,17 +56,56 @@ def test_buy_and_hold(market: Market) -> None:
     assert figures["sharpe_error"] == pytest.approx(error)
     assert figures["growth"] == pytest.approx(float(growth(returns, market.bars_per_year).mean()))
     assert figures["max_drawdown"] == pytest.approx(float(max_drawdown(account.equity).mean()))
+    assert figures["worst_drawdown"] == max(max_drawdown(account.equity).tolist())
+    assert figures["worst_drawdown"] > figures["max_drawdown"]
     held = account.equity.shape[1] - 1
     expected = {
         "trades": 1, "round_trips": 1, "trade_length": held, "exposure": 1, "position_std": 0,
         "action_entropy": 0, "coverage": 1 / 7, "largest_name_share": 1, "trade_rate": 1 / held,
-        "exact_repeats": held - 1,
+        "exact_repeats": held - 1, "paths": 4,
         "win_rate": float((account.equity[:, -1] > 10_000).double().mean()),
         "costs": 3e-4 / 1.0003 / held * market.bars_per_year,
         "turnover": 1 / 1.0003 / held * market.bars_per_year,
     }  # fmt: skip
     for name, value in expected.items():
         assert figures[name] == pytest.approx(value, abs=1e-6), name
+
+
+def test_a_portfolio_by_hand() -> None:
+    """100 each: one goes up and down again, paying 1 at its purchase, the other rests half in cash.
+
+    Together 200, 219, 201, 180.
+    """
+    account = Account(
+        equity=torch.tensor([[100, 119, 101, 90], [100, 100, 100, 90]]).double(),
+        share=torch.tensor([[0, 1, 1, 0], [0, 0, -0.5, 0.5]]).double(),
+        fees=torch.tensor([[0, 1, 0, 0], [0, 0, 0, 0]]).double(),
+        value=torch.tensor([[0, 100, 0, -90], [0, 0, -50, 95]]).double(),
+        unrealised=torch.zeros(2, 4, dtype=torch.float64),
+        action=torch.zeros(2, 4, dtype=torch.float64),
+    )
+    returns = [219 / 200 - 1, 201 / 219 - 1, 180 / 201 - 1]
+    mean = sum(returns) / 3
+    spread = math.sqrt(sum((each - mean) ** 2 for each in returns) / 2)
+    downside = math.sqrt(sum(min(each, 0) ** 2 for each in returns) / 3)
+    held = [119 / 219, (101 + 50) / 201, 45 / 180]
+    net = [119 / 219, (101 - 50) / 201, 45 / 180]
+    expected = {
+        "sharpe_ratio_mean": mean / spread * math.sqrt(12),
+        "sortino": mean / downside * math.sqrt(12),
+        "calmar": ((180 / 200) ** 4 - 1) / (1 - 180 / 219),
+        "growth": math.log(180 / 200) / 3 * 12,
+        "gross_profit": (220 / 200 - 1 + returns[1] + returns[2]) / 3 * 12,
+        "net_profit": mean * 12,
+        "costs": 1 / 200 / 3 * 12,
+        "total_return": -0.1,
+        "max_drawdown": 1 - 180 / 219,
+        "turnover": (100 / 200 + 50 / 219 + 185 / 201) / 3 * 12,
+        "exposure": sum(held) / 3,
+        "position_std": math.sqrt(sum((each - sum(net) / 3) ** 2 for each in net) / 3),
+        "paths": 1.0,
+    }
+    assert judge_pooled(account, 12.0) == pytest.approx(expected)
 
 
 def test_profit_factor_is_over_all_trades(market: Market) -> None:
@@ -103,7 +143,7 @@ def test_who_never_trades(market: Market) -> None:
     figures = judge(account, market.bars_per_year, "target")
     undefined = {"win_rate", "profit_factor", "trade_length"}
     repeats = account.equity.shape[1] - 2
-    full = {"largest_name_share": 1.0, "coverage": 1 / 7, "exact_repeats": repeats}
+    full = {"largest_name_share": 1.0, "coverage": 1 / 7, "exact_repeats": repeats, "paths": 4}
     for name, value in figures.items():
         if name in undefined:
             assert math.isnan(value), name

@@ -124,8 +124,10 @@ def test_a_whole_report(tmp_path: Path, market: Market, accounts: dict[str, Acco
 
     agent = rows["agent"]
     sharpe, error = agent["sharpe_ratio_mean"], agent["sharpe_error"]
-    assert page.row("Sharpe ratio")[0] == f"{sharpe:+.2f} (± {1.96 * error:.2f})"
+    assert page.row("Sharpe ratio")[0] == f"{sharpe:+.2f} (± {4.302653 * error:.2f})"
     assert page.row("Sharpe ratio")[3] == "+4.00"
+    assert page.row("worst drawdown")[0] == f"{agent['worst_drawdown']:.1%}"
+    assert "paths" not in page.text
     assert page.row("Sharpe share")[0] == f"{sharpe / 4:.0%}"
     assert page.row("growth share")[1] == f"{rows['buy and hold']['growth'] / 0.5:.0%}"
     assert page.row("Sharpe share")[3] == "100%"
@@ -155,7 +157,7 @@ def test_seeds_show_as_mean_and_interval(tmp_path: Path) -> None:
     write_report(tmp_path / "r.html", "Seeds", facts={}, rows=rows)
     page = Page((tmp_path / "r.html").read_text())
     assert page.row("Sharpe ratio") == ["+2.00 (± 3.85)", "+4.00 (± 0.10)", "+1.00"]
-    assert "± is the 95 % interval of the mean: over symbols" in page.text
+    assert "± is half of the 95 % interval of the mean by Student's t: over symbols" in page.text
     assert page.row("Sharpe share")[0] == "50% (± 62%)"
     assert page.row("win rate")[0] == "60.0% (± 127.1%) (2 of 3)"
     assert page.row("Calmar ratio")[0] == "n/a"

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from torch.utils.tensorboard import SummaryWriter
 from trading_torchrl import checkpoint
 from trading_torchrl.monitoring import (
     DEFAULTS,
+    WARNINGS,
     Alert,
     Alerts,
     Rule,
@@ -89,6 +91,15 @@ def test_rules_that_make_no_sense_are_refused(fields: dict[str, Any], message: s
         Rule(**{"metric": "m", **fields})
 
 
+def test_warnings_are_the_same_rules_and_stop_for_none_but_what_is_not_finite() -> None:
+    assert [replace(rule, then=None) for rule in WARNINGS] == list(DEFAULTS)
+    flat = {"eval/action_entropy": 0.0, "train/action_entropy_continuous": 0.0}
+    gentle, strict = Alerts(WARNINGS).check(flat, 1), Alerts(DEFAULTS).check(flat, 1)
+    assert (gentle.then, strict.then) == ("go_on", "stop")
+    assert [each[:4] for each in gentle.alerts] == [each[:4] for each in strict.alerts]
+    assert Alerts(WARNINGS).check({"train/actor_loss": math.nan}, 1).then == "roll_back"
+
+
 def test_alerts_from_settings() -> None:
     listed = [
         {"metric": "eval/turnover", "above": 5},
@@ -101,6 +112,8 @@ def test_alerts_from_settings() -> None:
     assert alerts_from(listed).rules == alerts_from({"rules": listed}).rules == rules
     for default in ("default", {"rules": "default"}, {}, {"cooldown_seconds": 1}):
         assert alerts_from(default).rules == DEFAULTS
+    for gentle in ("warn", {"rules": "warn"}):
+        assert alerts_from(gentle).rules == WARNINGS
     for nothing in ("none", [], {"rules": "none"}, {"rules": []}):
         assert alerts_from(nothing).rules == ()
     for settings in (listed, {"rules": listed}, "default"):
@@ -124,15 +137,15 @@ def test_cool_down_and_what_follows_from_settings() -> None:
         ([{"metric": "m", "max": 1}], "rule 1 has unknown 'max'; allowed are 'metric', 'above'"),
         ([{"metric": "m", "above": 1}, {"above": 1}], "rule 2 needs a metric, got 'above' only"),
         (["m > 1"], "rule 1 must be a mapping, got 'm > 1'"),
-        ("m > 1", "must be 'default', 'none' or a list of mappings, got 'm > 1'"),
-        (None, "must be 'default', 'none' or a list of mappings, got None"),
+        ("m > 1", "must be 'default', 'warn', 'none' or a list of mappings, got 'm > 1'"),
+        (None, "must be 'default', 'warn', 'none' or a list of mappings, got None"),
         (
             {"rule": [], "cooldown": 3},
             "unknown 'rule', 'cooldown'; allowed are 'rules', 'cooldown_seconds', 'non_finite'",
         ),
         ({"channels": []}, "unknown 'channels'; allowed are"),
-        ({"rules": 3}, "must be 'default', 'none' or a list of mappings, got 3"),
-        ({"rules": None}, "must be 'default', 'none' or a list of mappings, got None"),
+        ({"rules": 3}, "must be 'default', 'warn', 'none' or a list of mappings, got 3"),
+        ({"rules": None}, "must be 'default', 'warn', 'none' or a list of mappings, got None"),
         ({"rules": {"metric": "m", "above": 1}}, "'none' or a list of mappings, got {"),
         ([{"metric": "m", "above": "x"}], "rule on m: above must be a number"),
         ({"cooldown_seconds": "5 minutes"}, "must be a number of at least 0, got '5 minutes'"),

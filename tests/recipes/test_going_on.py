@@ -1,5 +1,8 @@
 """Runs that stop and go on, and runs that are repeated."""
 
+import importlib
+import math
+import shutil
 import signal
 import subprocess
 import time
@@ -8,6 +11,7 @@ import pytest
 from running import (
     MARKET,
     REFERENCE,
+    ROOT,
     TINY,
     command,
     metrics_of,
@@ -15,8 +19,12 @@ from running import (
     same,
     stopped_and_resumed,
     trained,
+    with_changes,
 )
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from trading_torchrl.checkpoint import CheckpointError, Checkpoints
+from trading_torchrl.envs.progress import check_fit
 
 
 def test_one_seed_is_one_result_and_another_seed_another(straight, tmp_path):
@@ -30,6 +38,30 @@ def test_stopping_and_going_on_changes_nothing(straight, tmp_path):
     _, whole = straight
     # 560 is no multiple of anything, and in the middle of an episode of 20 steps.
     assert same(whole, stopped_and_resumed(tmp_path / "halves", REFERENCE, 560))
+
+
+def test_where_updates_are_rare_figures_and_alerts_go_on_too(tmp_path):
+    """One update every 4 batches: the stop at 232 lies between one at 224 and the log at 240."""
+    overrides = with_changes(
+        REFERENCE, "updates_per_frame=0.03125", "log_every=80", "total_frames=400",
+        "alerts={rules: [{metric: train/grad_norm, above: 0}], cooldown_seconds: 0}",
+        "warmup_frames=96", "watch_from=0",
+    )  # fmt: skip
+    whole = trained(tmp_path / "whole", *overrides)
+    assert same(whole, stopped_and_resumed(tmp_path / "halves", overrides, 232))
+    one, other = (
+        EventAccumulator(str(tmp_path / name), {"histograms": 0}).Reload()
+        for name in ("whole", "halves")
+    )
+    logged = [each.step for each in one.Scalars("train/grad_norm")]
+    assert logged == [160, 240, 320, 400]
+    for name in one.Tags()["scalars"]:
+        first, second = (
+            [(each.step, each.value) for each in events.Scalars(name)] for events in (one, other)
+        )
+        assert first == second, name
+    largest = [each.histogram_value.max for each in one.Histograms("gradients/norm_distribution")]
+    assert [each.value for each in one.Scalars("train/grad_norm")] == pytest.approx(largest)
 
 
 @pytest.mark.parametrize(
@@ -82,6 +114,70 @@ def test_a_longer_run_goes_on_from_a_finished_one(tmp_path):
     assert done.returncode == 0, done.stderr
     assert metrics_of(tmp_path)["frames"] == 1_600
     assert "total_frames: 1600" in (tmp_path / "config.yaml").read_text()
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_going_back_to_an_earlier_checkpoint(straight, tmp_path):
+    folder, whole = straight
+    back = tmp_path / "back"
+    shutil.copytree(folder, back)
+    before = names(back / "checkpoints")
+    for override, said in (
+        ("checkpoint=frames_9.pt", "frames_9.pt is not there; name one that is (frames_00000"),
+        ("total_frames=1_000", "total_frames=1000 is less than the 1,280 frames that this run has"),
+    ):
+        refused = run("offpolicy", None, f"resume={back}", override)
+        assert refused.returncode == 1
+        assert said in refused.stderr
+        assert "Traceback" not in refused.stderr
+    assert names(back / "checkpoints") == before
+    assert (back / "config.yaml").read_text() == (folder / "config.yaml").read_text()
+
+    ended = run("offpolicy", None, f"resume={back}", "checkpoint=frames_000000000640.pt")
+    assert ended.returncode == 0, ended.stderr
+    assert same(whole, metrics_of(back))
+    aside = names(back / "checkpoints" / "aside_1")
+    assert [each for each in aside if each != "best.pt"] == [
+        "frames_000000000960.pt", "frames_000000001280.pt"
+    ]  # fmt: skip
+    assert names(back / "checkpoints") == ["aside_1", *before]
+
+
+def test_what_came_later_is_moved_aside(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(str(ROOT / "recipes"))
+    module = importlib.import_module("going_back")
+    checkpoints = Checkpoints(tmp_path)
+    for frames in (1, 2, 3):
+        state = {"count": {"frames": frames, "best": float(min(frames, 2))}}
+        checkpoints.save(frames, state, best=frames == 2)
+    first, second, third = (f"frames_{frames:012d}.pt" for frames in (1, 2, 3))
+
+    module.go_back(checkpoints, "best", "frames")
+    assert names(tmp_path) == ["aside_1", "best.pt", first, second]
+    assert names(tmp_path / "aside_1") == [third]
+    assert checkpoints.newest()[1]["count"] == {"frames": 2, "best": 2.0}
+
+    # With the best one gone, the next to come is the best.
+    module.go_back(checkpoints, first, "frames")
+    assert names(tmp_path) == ["aside_1", "aside_2", first]
+    assert names(tmp_path / "aside_2") == ["best.pt", second]
+    assert checkpoints.newest()[1]["count"] == {"frames": 1, "best": -math.inf}
+
+    # And there again.
+    module.go_back(checkpoints, f"aside_1/{third}", "frames")
+    assert checkpoints.newest()[0].name == third
+    assert module.reached(checkpoints, "newest", "frames") == 3
+    assert module.reached(checkpoints, first, "frames") == 1
+    with pytest.raises(CheckpointError, match=r"frames_7\.pt is not there; name one that is"):
+        module.go_back(checkpoints, "frames_7.pt", "frames")
+
+
+def test_accounts_that_were_compiled_say_what_to_do_without_a_compiler():
+    with pytest.raises(ValueError, match=r"compiled was True there and is False here.* CXX names"):
+        check_fit({"compiled": True}, {"compiled": False})
 
 
 LONG = 100_000

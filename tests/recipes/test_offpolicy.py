@@ -1,6 +1,7 @@
 """Off-policy training through its real command lines, shrunken."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -11,9 +12,11 @@ from running import (
     MARKET,
     REFERENCE,
     ROOT,
+    command,
     metrics_of,
     run,
     trained,
+    with_changes,
 )
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -26,6 +29,8 @@ def test_a_run_leaves_all_it_promises(straight):
     assert {
         "optimum_share", "score", "stochastic_share", "action_entropy", "exact_repeats"
     } <= metrics["figures"].keys()  # fmt: skip
+    assert metrics["figures"]["paths"] == 256
+    assert "paths" not in metrics["evaluations"][0]
     assert len(metrics["parameters_sha256"]) == 64
     assert {"seconds", "frames_per_second", "updates_per_second", "versions"} <= metrics[
         "runtime"
@@ -64,11 +69,18 @@ def test_tensorboard_finds_the_events(straight):
 
 
 def test_a_martingale_learns_with_the_settings_of_the_market(tmp_path):
-    overrides = [each for each in MARKET if each != "market=synthetic"]
-    metrics = trained(tmp_path, *overrides, "market=martingale", "reward=log_return")
+    changed = ["market=martingale", "reward=log_return", "warmup_frames=100", "total_frames=320"]
+    overrides = [each for each in with_changes(MARKET, *changed) if each != "alerts=none"]
+    quiet = os.environ | {"TQDM_DISABLE": "1"}
+    script = command("offpolicy", tmp_path, *overrides)  # the libraries read this as they load
+    done = subprocess.run(script, capture_output=True, text=True, env=quiet)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""  # no bars, and nothing about a warm-up that ends within a batch
+    metrics = metrics_of(tmp_path)
     assert "martingale/net_profit" not in metrics["figures"]
     config = (tmp_path / "config.yaml").read_text()
     assert "predictability: 0.0" in config
+    assert "alerts: warn" in config  # a flat policy is the right one
     assert "reward: log_return" in config
     assert "reward_scale: 100.0" in config
 
@@ -95,6 +107,15 @@ def test_other_problems_with_known_answers(tmp_path, problem):
         ("window=3", "only trading has windows"),
         ("reward=log_return", "only trading has rewards"),
         ("+env.problem=os.system", "env.problem is one of"),
+        ("total_frames=abc", "total_frames must be a whole number, got 'abc'"),
+        ("lr=fast", "lr must be a number, got 'fast'"),
+        ("hidden=64", r"hidden must be a list of whole numbers, \[64,64\] say, got 64"),
+        ("env.num_envs=0", "env.num_envs must be a whole number of at least 1, got 0"),
+        ("+env.stepz=3", "env.stepz is no setting of GarleanuPedersen, which has risk, cost"),
+        ("warmup_frames=1_280", "total_frames=1280 leaves no updates at updates_per_frame=0.125"),
+        ("webhook=abc", "webhook: the address must begin with http"),
+        ("market=csv", "market.path=... is needed"),
+        ("checkpoint=best", "checkpoint=best is where a run is gone on with: give resume="),
     ],
 )
 def test_bad_settings_are_refused(tmp_path, override, said):
@@ -102,6 +123,7 @@ def test_bad_settings_are_refused(tmp_path, override, said):
     done = run("offpolicy", tmp_path, *changed, override.replace("+env.problem", "env.problem"))
     assert done.returncode != 0
     assert re.search(said, done.stderr), done.stderr[-500:]
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -112,12 +134,19 @@ def test_bad_settings_are_refused(tmp_path, override, said):
         ("+env.reward=objectives", "got 'objectives'"),
         ("+env.shorts=true", "shorts"),
         ("+env.reward={_target_: nothing.Reward}", "env.reward: Error locating target"),
+        ("+env.limits={drawdwn: 0.1}", "env.limits.drawdwn is no setting of Limits, which has"),
+        ("+env.limits={drawdown: 2}", "drawdown is a share of equity below 1"),
+        ("+env.commission=abc", "env.commission must lie in [0, "),
+        ("++env.episode_bars=999", "env.episode_bars=999 after 63 bars of warm-up need"),
+        ("market.train.paths=0", "market.train.paths must be a whole number, at least 1, got 0"),
+        ("market.knobs.noise=abc", "noise must be a finite number, got 'abc'"),
     ],
 )
 def test_unsuitable_markets_are_refused(tmp_path, override, said):
     done = run("offpolicy", tmp_path, *MARKET, override)
     assert done.returncode != 0
     assert said in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_a_rule_may_roll_back(tmp_path):

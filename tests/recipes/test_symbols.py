@@ -13,7 +13,7 @@ from trading_torchrl.checkpoint import Checkpoints, load
 SMALL = [
     *TINY, "total_frames=640",
     "evaluate_every=640", "checkpoint_every=320", "+env.compiled=false",
-    "+env.episode_bars=100", "network=per_symbol",
+    "++env.episode_bars=100", "network=per_symbol",
 ]  # fmt: skip
 TEN = [*SMALL, "market=ten_symbols", "market.bars=1_000", "market.embargo=5"]
 FEW = [
@@ -72,7 +72,12 @@ def test_figures_of_each_symbol_are_in_all_that_a_run_leaves(three):
         )
     mean = np.mean([rows["agent"]["growth"] for rows in metrics["symbols"].values()])
     assert mean == pytest.approx(metrics["figures"]["growth"])
-    assert "By symbol" in (folder / "report.html").read_text()
+    page = (folder / "report.html").read_text()
+    assert "By symbol" in page
+    for name in ("agent, equal weight", "equal_weight"):
+        assert f"<th>{name}" in page
+        for figure in ("sharpe_ratio_mean", "growth", "max_drawdown"):
+            assert np.isfinite(metrics["figures"][f"{name}/{figure}"])
     said = run("evaluate", None, f"run={folder}")
     assert said.returncode == 0, said.stderr
     lines = [line.split() for line in said.stdout.splitlines() if line.startswith("ROWAN")]

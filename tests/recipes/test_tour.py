@@ -27,6 +27,7 @@ def test_tour_leaves_a_table_and_pictures(tmp_path, env):
     metrics = json.loads((tmp_path / "metrics.json").read_text())
     earned = {name: figures["sharpe_ratio_mean"] for name, figures in metrics["market"].items()}
     assert earned["oracle, knows all"] > earned["buy and hold"] > earned["random"]
+    assert metrics["market"]["buy and hold"]["trades"] == 1
     control = {name: figures["growth"] for name, figures in metrics["martingale"].items()}
     assert control["oracle, knows all"] < 0.1
     for name, figures in metrics["market"].items():

@@ -174,8 +174,10 @@ def _load_files(
     path = Path(path)
     parts: list[tuple[str, Market]] = []
     files = _files(path, suffix)
-    one = len(files) == 1
-    for file in tqdm(files, desc=f"reading {path.name}", leave=False, delay=1.0, disable=one):
+    several = (
+        tqdm(files, desc=f"reading {path.name}", leave=False, delay=1.0) if files[1:] else files
+    )
+    for file in several:
         parts += one_symbol_markets(read(file), str(file), file.stem, reading, first_line)
     return combine(parts, align, bars_per_year)
 

@@ -24,7 +24,8 @@ class Splits(NamedTuple):
 
     train: Market
     validation: Market
-    meta: Market
+    meta: Market | None
+    """nothing where its share is 0: a market has bars"""
     test: Market
 
 
@@ -42,9 +43,9 @@ def split(
     Args:
         market: the market; compute its features first, so that each part has its warm-up behind
             it.
-        train: share of the bars; the four shares are positive and sum to 1.
+        train: share of the bars; the four shares sum to 1.
         validation: likewise.
-        meta: likewise.
+        meta: likewise; 0 for none.
         test: likewise.
         purge: bars dropped at the end of each part but the last: their outcomes reach into the
             next part (the horizon of targets and returns).
@@ -59,16 +60,22 @@ def split(
     """
     shares = {"train": train, "validation": validation, "meta": meta, "test": test}
     for name, share in shares.items():
-        if not share > 0:
-            raise MarketError(f"the share of {name} must be positive, got {share}")
+        number = share if isinstance(share, int | float) else math.nan
+        if not (number > 0 or (name == "meta" and number == 0)):
+            raise MarketError(
+                f"the share of {name} must be a positive number"
+                f"{' or 0' if name == 'meta' else ''}, got {share!r}"
+            )
     if not math.isclose(math.fsum(shares.values()), 1.0, abs_tol=1e-9):
         given = " + ".join(f"{name} {share}" for name, share in shares.items())
         raise MarketError(f"shares must sum to 1, got {given} = {math.fsum(shares.values()):g}")
     _check_counts(0, purge=purge, embargo=embargo)
 
-    parts = []
+    parts: dict[str, Market] = {}
     start, total = 0, 0.0
     for name, share in shares.items():
+        if not share:
+            continue
         total += share
         stop = round(total * len(market))
         first = start if name == "train" else start + embargo
@@ -77,12 +84,12 @@ def split(
             raise MarketError(
                 f"{name} gets {stop - start} of {len(market)} bars and keeps "
                 f"{max(last - first, 0)} after purge {purge} and embargo {embargo}; "
-                f"at least {SHORTEST_PART} are needed: give it a larger share, purge less, or "
-                "load more bars"
+                f"at least {SHORTEST_PART} are needed: give it a larger share, choose a shorter "
+                "embargo or purge, or load more bars"
             )
-        parts.append(market.bars(first, last))
+        parts[name] = market.bars(first, last)
         start = stop
-    return Splits(*parts)
+    return Splits(parts["train"], parts["validation"], parts.get("meta"), parts["test"])
 
 
 def walk_forward(

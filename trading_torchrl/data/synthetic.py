@@ -54,8 +54,9 @@ class Knobs:
 
     def __post_init__(self) -> None:
         for name in ("volatility", "trend", "noise", "stability", "half_life", "predictability"):
-            if not math.isfinite(getattr(self, name)):
-                raise ValueError(f"{name} must be a finite number, got {getattr(self, name)}")
+            value = getattr(self, name)
+            if not (isinstance(value, int | float) and math.isfinite(value)):
+                raise ValueError(f"{name} must be a finite number, got {value!r}")
         for name in ("volatility", "half_life"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be positive, got {getattr(self, name)}")

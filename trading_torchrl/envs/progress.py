@@ -47,11 +47,20 @@ class Progress:
         self.mode = state["mode"]
 
 
+HINTS = {
+    "compiled": (
+        "; step as then by compiled={was}. Where that follows from whether a C++ compiler is found,"
+        " the environment variable CXX names one, and CXX=none hides it"
+    )
+}
+"""What to do where these differ."""
+
+
 def check_fit(saved: Mapping[str, Any], own: Mapping[str, Any]) -> None:
     """Refuses accounts saved under other settings, which would mean something else here."""
     for name, value in saved.items():
         if own.get(name) != value:
             raise ValueError(
                 f"the saved accounts do not fit this environment: {name} was {value} there and is"
-                f" {own.get(name)} here"
+                f" {own.get(name)} here{HINTS.get(name, '').format(was=value)}"
             )

@@ -144,9 +144,11 @@ def first_starts(market: Market, window: int | None, episode_bars: int | None) -
     first = max(market.warmup, (window or 1) - 1)
     last = len(market) - 1 - length
     if last < first:
+        longest = len(market) - 1 - first
+        shorter = f"use shorter episodes, of at most {longest} bars, or" if longest > 0 else "use"
         raise ValueError(
             f"episode_bars={episode_bars} after {first} bars of warm-up need {first + length + 1}"
-            f" bars, this market has {len(market)}; use shorter episodes or more data"
+            f" bars, this market has {len(market)}; {shorter} more data"
         )
     return first, last if episode_bars else first
 
@@ -189,6 +191,7 @@ def at_least(name: str, value: int, least: int) -> None:
 
 
 def within(name: str, value: float, low: float, high: float, unit: str) -> None:
-    """Refuses a number outside its range, and NaN."""
-    if not low <= value <= high:
+    """Refuses a number outside its range, NaN, and what is no number."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not (number and low <= value <= high):
         raise ValueError(f"{name} must lie in [{low:g}, {high:g}] ({unit}), got {value!r}")

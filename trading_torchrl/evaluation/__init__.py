@@ -1,6 +1,11 @@
 """How policies are judged: rollouts over whole splits, figures of merit, pictures, a report."""
 
-from trading_torchrl.evaluation.baselines import ConstantPolicy, RandomPolicy, TrendPolicy
+from trading_torchrl.evaluation.baselines import (
+    BuyAndHold,
+    ConstantPolicy,
+    RandomPolicy,
+    TrendPolicy,
+)
 from trading_torchrl.evaluation.comparing import (
     Curve,
     Difference,
@@ -10,7 +15,7 @@ from trading_torchrl.evaluation.comparing import (
     paired_difference,
 )
 from trading_torchrl.evaluation.episode import plot_episode
-from trading_torchrl.evaluation.judging import judge, judge_each
+from trading_torchrl.evaluation.judging import judge, judge_each, judge_pooled
 from trading_torchrl.evaluation.metrics import (
     calmar,
     exposure,
@@ -44,6 +49,7 @@ from trading_torchrl.evaluation.trades import (
 
 __all__ = [
     "Account",
+    "BuyAndHold",
     "ConstantPolicy",
     "Curve",
     "Difference",
@@ -65,6 +71,7 @@ __all__ = [
     "interval",
     "judge",
     "judge_each",
+    "judge_pooled",
     "learning_curve",
     "max_drawdown",
     "paired_difference",

@@ -13,9 +13,10 @@ from trading_torchrl.envs.trading import TradingEnv
 class ConstantPolicy(TensorDictModuleBase):
     """The same action always.
 
-    As a target, 1 buys and holds (exactly so at a cap of 1; a smaller share is kept up), 0 stays
-    out. With discrete names it is the name's number; hybrid environments also get the name that the
-    action bins to.
+    0 stays out. As a target, 1 keeps the position at the cap (at a cap of 1 it buys once and
+    holds); as a change of position, 1 buys again whenever there is room under the cap. With
+    discrete names it is the name's number; hybrid environments also get the name that the action
+    bins to.
 
     Args:
         env: the environment it acts in.
@@ -36,6 +37,33 @@ class ConstantPolicy(TensorDictModuleBase):
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Writes the action."""
         return tensordict.update(self.actions)
+
+
+class BuyAndHold(TensorDictModuleBase):
+    """Buys as much as the cap allows while it has nothing, and then holds: one trade.
+
+    The cap binds at trades, so that the position drifts with its price from there.
+
+    Args:
+        env: an environment with continuous actions that are not smoothed, one asset an account.
+    """
+
+    def __init__(self, env: TradingEnv) -> None:
+        super().__init__()
+        self.in_keys, self.out_keys = ["observation"], ["action"]
+        rules = env.rules
+        if rules.actions != "continuous" or rules.smoothing > 1 or rules.assets > 1:
+            raise ValueError(
+                "BuyAndHold buys one asset at once: actions='continuous', smoothing=1, assets=1;"
+                f" got actions={rules.actions!r}, smoothing={rules.smoothing},"
+                f" assets={rules.assets}"
+            )
+        self.position = env.observation_names.index("position")
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Writes 1 where nothing is held, else 0."""
+        held = tensordict["observation"][..., self.position, None]
+        return tensordict.set("action", (held == 0).to(held.dtype))
 
 
 class RandomPolicy(TensorDictModuleBase):

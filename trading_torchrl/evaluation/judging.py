@@ -38,8 +38,9 @@ def judge(account: Account, bars_per_year: float, kind: str) -> dict[str, float]
     Each is taken per symbol and averaged; symbols where it is undefined are left out (NaN if it is
     so on all). ``profit_factor`` is over the trades of all symbols: to leave out those that never
     lost would be to keep the worst. ``action_entropy``, ``coverage`` and ``largest_name_share`` are
-    over all outputs of the policy, and ``exact_repeats`` is the most of any symbol. ``*_error`` is
-    the standard error over symbols, NaN for one.
+    over all outputs of the policy, and ``exact_repeats`` is the most of any symbol, as
+    ``worst_drawdown`` is the largest. ``*_error`` is the standard error over symbols, NaN for one,
+    and ``paths`` the number of symbols.
 
     Args:
         account: what became of the policy.
@@ -76,6 +77,7 @@ def judge(account: Account, bars_per_year: float, kind: str) -> dict[str, float]
         "costs": _mean(turnover(fees, equity, bars_per_year)),
         "total_return": _mean(total_return(equity)),
         "max_drawdown": _mean(max_drawdown(equity)),
+        "worst_drawdown": float(max_drawdown(equity).max()),
         "win_rate": _mean(win_rate(trips.profit)),
         "profit_factor": float(profit_factor(trips.profit.flatten())),
         "trades": _mean(fills(value)),
@@ -89,6 +91,7 @@ def judge(account: Account, bars_per_year: float, kind: str) -> dict[str, float]
         "largest_name_share": largest_share(names),
         "exact_repeats": float(longest_repeat(account.action[:, 1:])),
         "trade_rate": trade_rate(value[:, 1:]),
+        "paths": float(len(equity)),
     }
 
 
@@ -114,6 +117,39 @@ def judge_each(
         symbol: {name: float(values[row]) for name, values in found.items()}
         for row, symbol in enumerate(symbols)
     }
+
+
+def judge_pooled(account: Account, bars_per_year: float) -> dict[str, float]:
+    """Figures of all accounts as one portfolio, in which each began with the same part.
+
+    Money stays in the account where it is. What accounts lose and win at the same time cancels out
+    here, so that these are not means of the figures of :func:`judge`; a portfolio has no error over
+    symbols.
+
+    Args:
+        account: what became of the policy, one row a symbol.
+        bars_per_year: of the market.
+    """
+    equity, fees = account.equity.sum(0), account.fees.sum(0)
+    value, share = account.value.abs().sum(0), (account.share * account.equity).sum(0) / equity
+    gross_share = (account.share * account.equity).abs().sum(0) / equity
+    returns = simple_returns(equity)
+    gross = (equity[1:] + fees[1:]) / equity[:-1] - 1
+    found = {
+        "sharpe_ratio_mean": sharpe(returns, bars_per_year),
+        "sortino": sortino(returns, bars_per_year),
+        "calmar": calmar(equity, bars_per_year),
+        "growth": growth(returns, bars_per_year),
+        "gross_profit": gross.mean() * bars_per_year,
+        "net_profit": returns.mean() * bars_per_year,
+        "costs": turnover(fees, equity, bars_per_year),
+        "total_return": total_return(equity),
+        "max_drawdown": max_drawdown(equity),
+        "turnover": turnover(value, equity, bars_per_year),
+        "exposure": gross_share[1:].mean(),
+        "position_std": share[1:].std(correction=0),
+    }
+    return {**{name: float(figure) for name, figure in found.items()}, "paths": 1.0}
 
 
 def _mean(values: Tensor) -> float:

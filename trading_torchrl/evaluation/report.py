@@ -134,9 +134,10 @@ def write_json(path: str | Path, figures: Any) -> None:
 
 def _about(accounts: Mapping[str, Account] | None) -> str:
     text = (
-        "± is the 95 % interval of the mean: over symbols where their error is known, and over"
-        " seeds where a column has several; n/a is what is not defined, the win rate without a"
-        " trade, say."
+        "± is half of the 95 % interval of the mean by Student's t: over symbols where their error"
+        " is known, and over seeds where a column has several. It takes symbols to be independent;"
+        " those of a real market have their days in common, and their mean is less sure than it"
+        " says. n/a is what is not defined, the win rate without a trade, say."
     )
     if accounts:
         symbols, bars = next(iter(accounts.values())).equity.shape

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import torch
@@ -97,7 +97,7 @@ def follow(
     Args:
         env: from :func:`whole_split`, one asset an account.
         policy: reads what the environment emits, writes ``action``.
-        progress: label of a progress bar, if one is wanted.
+        progress: label of a progress bar, if one is wanted; ``TQDM_DISABLE=1`` hides it.
         exploration: TorchRL's; ``ExplorationType.RANDOM`` draws from a policy's distribution, with
             torch's global generator.
     """
@@ -114,8 +114,11 @@ def follow(
             kept[name][:, bar] = seen[key][:, 0]
 
     note(0, tensordict)
+    steps: Iterable[int] = range(1, bars)
+    if progress is not None:
+        steps = tqdm(steps, desc=progress, leave=False)
     with set_exploration_type(exploration):
-        for bar in tqdm(range(1, bars), desc=progress, disable=progress is None, leave=False):
+        for bar in steps:
             decided = policy(tensordict)
             after = env.step(decided)["next"]
             note(bar, after)

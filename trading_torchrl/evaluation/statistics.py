@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cache
 from typing import NamedTuple
 
 import torch
@@ -36,6 +37,7 @@ def interval(values: Sequence[float], level: float = 0.95) -> Interval:
     return Interval(mean, t_quantile(count - 1, level) * spread / math.sqrt(count))
 
 
+@cache
 def t_quantile(freedom: int, level: float = 0.95) -> float:
     """The t that a Student variable stays within, either side, with probability ``level``.
 

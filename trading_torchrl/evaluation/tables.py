@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import NamedTuple
 
-from trading_torchrl.evaluation.statistics import Interval, interval
+from trading_torchrl.evaluation.statistics import Interval, interval, t_quantile
 
 Value = float | Sequence[float]
 """A figure of one run, or of several seeds."""
@@ -29,10 +29,13 @@ ERRORS = {
     "sharpe_share": "sharpe_share_error",
     "growth_share": "growth_share_error",
 }
-"""Figure -> its standard error over symbols."""
+"""Figure -> its standard error over paths: symbols, or episodes."""
+
+PATHS = "paths"
+"""How many there are; a figure like others, so that a row says how sure it is by itself."""
 
 NORMAL_95 = 1.96
-"""Standard errors to either side of a mean that make a 95 % interval."""
+"""Standard errors to either side of a mean that make a 95 % interval, of very many paths."""
 
 
 class Shown(NamedTuple):
@@ -55,7 +58,8 @@ KNOWN: dict[str, dict[str, Shown]] = {
         "total_return": Shown("total return", "over all bars", "+.1%"),
     },
     "Risked": {
-        "max_drawdown": Shown("largest drawdown", "share of the peak", ".1%"),
+        "max_drawdown": Shown("largest drawdown", "share of the peak, mean of symbols", ".1%"),
+        "worst_drawdown": Shown("worst drawdown", "the largest of any symbol", ".1%"),
         "sortino": Shown("Sortino ratio", "mean / downside deviation, annual", "+.2f"),
         "calmar": Shown("Calmar ratio", "compound annual return / drawdown", "+.2f"),
     },
@@ -81,7 +85,10 @@ CONTROLLED = ("gross_profit", "net_profit", "costs", "sharpe_ratio_mean", "trade
 
 
 def with_shares(rows: Rows) -> dict[str, dict[str, Value]]:
-    """Rows with the shares of ``oracle_full`` in Sharpe and growth, where it earned anything."""
+    """Rows with the shares of ``oracle_full`` in Sharpe and growth, where it earned anything.
+
+    A row of other paths, a portfolio of all of them, has none.
+    """
     whole = {policy: dict(row) for policy, row in rows.items()}
     best = dict(whole.get(YARDSTICK, {}))
     for share, of in SHARES.items():
@@ -89,11 +96,16 @@ def with_shares(rows: Rows) -> dict[str, dict[str, Value]]:
         if not yardstick > 0:
             continue
         for row in whole.values():
-            if of in row:
+            if of in row and _same_paths(row, best):
                 seeds = _seeds(row[of])
                 parts = [value / yardstick for value in seeds or [_number(row[of])]]
                 row.setdefault(share, parts if seeds else parts[0])
     return whole
+
+
+def _same_paths(one: Mapping[str, Value], other: Mapping[str, Value]) -> bool:
+    """Whether they are of as many paths, as far as they say."""
+    return len({_number(each[PATHS]) for each in (one, other) if PATHS in each}) < 2
 
 
 def html_table(rows: Rows, grouped: bool = True) -> str:
@@ -165,7 +177,7 @@ def _groups(rows: Rows) -> dict[str, dict[str, Shown]]:
         group: {name: shown for name, shown in figures.items() if name in present}
         for group, figures in KNOWN.items()
     }
-    known = {*(name for figures in KNOWN.values() for name in figures), *ERRORS.values()}
+    known = {*(name for figures in KNOWN.values() for name in figures), *ERRORS.values(), PATHS}
     others = [name for name in present if name not in known]
     groups["Other"] = {name: shown_as(name) for name in others}
     return {group: figures for group, figures in groups.items() if figures}
@@ -207,20 +219,28 @@ def with_errors(names: Iterable[str]) -> list[str]:
 def interval_of(row: Mapping[str, Value], name: str) -> Interval:
     """Mean of a figure and half of its 95 % interval; NaN where nothing tells how sure it is.
 
-    Over the symbols where their error is known, and over the seeds where there are several. All
-    seeds are judged on the same symbols, so what these leave open does not fall with the number of
-    seeds: the mean error over symbols comes on top.
+    Over the symbols where their error is known, and over the seeds where there are several, both by
+    Student's t. All seeds are judged on the same symbols, so what these leave open does not fall
+    with the number of seeds: the mean error over symbols comes on top. ``paths`` of the row is the
+    number of symbols; a row without it counts as one of very many.
 
     Example:
-        >>> interval_of({"growth": 0.5, "growth_error": 0.1}, "growth")
-        Interval(mean=0.5, half_width=0.196)
+        >>> mean, half = interval_of({"growth": 0.5, "growth_error": 0.1, "paths": 4}, "growth")
+        >>> f"{mean} +- {half:.3f}"
+        '0.5 +- 0.318'
     """
     mean, over_seeds = _centre(row[name])
     policy, slash, figure = name.rpartition("/")  # of another policy: buy_and_hold/growth
     error = policy + slash + ERRORS.get(figure, "")
-    over_symbols = NORMAL_95 * _number(row.get(error, math.nan))
+    over_symbols = _errors_of(row) * _number(row.get(error, math.nan))
     known = [half for half in (over_seeds, over_symbols) if math.isfinite(half)]
     return Interval(mean, math.hypot(*known) if known else math.nan)
+
+
+def _errors_of(row: Mapping[str, Value]) -> float:
+    """Standard errors to either side of a mean over paths."""
+    paths = _number(row.get(PATHS, math.nan))
+    return t_quantile(int(paths) - 1) if paths >= 2 else NORMAL_95
 
 
 def _seeds(value: Value) -> list[float]:

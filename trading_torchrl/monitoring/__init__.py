@@ -2,6 +2,7 @@
 
 from trading_torchrl.monitoring.alerts import (
     DEFAULTS,
+    WARNINGS,
     Alert,
     Alerts,
     Channel,
@@ -33,6 +34,7 @@ from trading_torchrl.monitoring.visits import Visits
 __all__ = [
     "ALLOWED",
     "DEFAULTS",
+    "WARNINGS",
     "ActionWatch",
     "Alert",
     "Alerts",

@@ -6,7 +6,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, NamedTuple, get_args
 
 logger = logging.getLogger("trading_torchrl")
@@ -103,6 +103,10 @@ DEFAULTS: tuple[Rule, ...] = (
 """Signs of a collapse, in the policy that explores (train) and in the deterministic one (eval)."""
 
 
+WARNINGS: tuple[Rule, ...] = tuple(replace(rule, then="warn") for rule in DEFAULTS)
+"""The same where a flat policy may be the right one: all are told, and none of them stops a run."""
+
+
 class Alert(NamedTuple):
     """A broken rule."""
 
@@ -128,6 +132,7 @@ class Verdict(NamedTuple):
 Channel = Callable[[Alert], None]
 
 _SETTINGS = ("rules", "cooldown_seconds", "non_finite")
+_NAMED = {"default": DEFAULTS, "warn": WARNINGS, "none": ()}
 
 
 class Alerts:
@@ -135,7 +140,8 @@ class Alerts:
 
     A metric that is missing raises no alert. One that begins with ``train/`` and is NaN or infinite
     raises one without any rule, and no other. Where a metric of a rule never comes while others of
-    its prefix do, it is logged once; not for ``DEFAULTS``, for a task may lack them.
+    its prefix do, it is logged once; not for ``DEFAULTS`` or ``WARNINGS``, for a task may lack
+    them.
 
     Args:
         rules: for example ``DEFAULTS``, or ``(*DEFAULTS, Rule("eval/turnover", above=5.0))``.
@@ -176,7 +182,7 @@ class Alerts:
         self._roll_backs = 0
         self._came: set[str] = set()
         self._absences = dict.fromkeys(
-            (rule.metric for rule in self.rules if rule not in DEFAULTS), 0
+            (rule.metric for rule in self.rules if rule not in (*DEFAULTS, *WARNINGS)), 0
         )
 
     def check(self, metrics: Mapping[str, float], frames: int) -> Verdict:
@@ -288,9 +294,10 @@ def alerts_from(
     """Alerts as a YAML file has them.
 
     Args:
-        settings: ``default``, which is ``DEFAULTS``; ``none``; a list of rules, mappings with the
-            fields of :class:`Rule`; or a mapping with any of ``rules`` (one of these three, by
-            default ``default``), ``cooldown_seconds`` and ``non_finite``.
+        settings: ``default``, which is ``DEFAULTS``; ``warn``, which is ``WARNINGS``; ``none``; a
+            list of rules, mappings with the fields of :class:`Rule`; or a mapping with any of
+            ``rules`` (one of these, by default ``default``), ``cooldown_seconds`` and
+            ``non_finite``.
         channels: who is told.
 
     Example:
@@ -326,11 +333,12 @@ def _prefix(metric: str) -> str:
 
 
 def _rules_from(settings: Any) -> tuple[Rule, ...]:
-    if settings in ("default", "none"):
-        return DEFAULTS if settings == "default" else ()
+    if isinstance(settings, str) and settings in _NAMED:
+        return _NAMED[settings]
     if not isinstance(settings, Sequence) or isinstance(settings, str):
         raise ValueError(
-            f"alerts: rules must be 'default', 'none' or a list of mappings, got {settings!r}"
+            "alerts: rules must be 'default', 'warn', 'none' or a list of mappings, got"
+            f" {settings!r}"
         )
     return tuple(_rule_from(number, entry) for number, entry in enumerate(settings, 1))
 

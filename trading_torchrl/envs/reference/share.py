@@ -33,6 +33,8 @@ class Share(NamedTuple):
     best_error: float
     difference_error: float
     """standard error of ``score - best``"""
+    episodes: int
+    """that errors are over"""
 
 
 def optimum_share(
@@ -69,7 +71,8 @@ def optimum_share(
     if episodes < 2:
         raise ValueError(f"episodes must be at least 2, got {episodes}")
     rounds = -(-episodes // base.batch_size[0])
-    bar = tqdm(total=2 * rounds * base.steps, desc="optimum share", disable=not progress)
+    total = 2 * rounds * base.steps
+    bar = tqdm(total=total, desc="optimum share") if progress else tqdm(disable=True)
     with bar, torch.no_grad(), set_exploration_type(ExplorationType.DETERMINISTIC):
         scores = [
             _scores(each, where, base, rounds, seed, bar)
@@ -97,6 +100,7 @@ def share_of(own: Tensor, best: Tensor) -> Share:
         best=optimum,
         best_error=error(best),
         difference_error=error(own - best),
+        episodes=count,
     )
 
 

@@ -1,0 +1,88 @@
+"""Settings of the right kinds, and one line instead of a traceback where something is refused."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from functools import wraps
+from types import NoneType, UnionType
+from typing import Any, ParamSpec, TypeVar, get_args, get_type_hints
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+WORDS = {
+    int: "a whole number", float: "a number", bool: "true or false", str: "text", NoneType: "null",
+    list[int]: "a list of whole numbers, [64,64] say",
+}  # fmt: skip
+"""Kinds of settings."""
+
+WRITTEN = {"num_envs": "env.num_envs"}
+"""Where a setting stands, if not under its own name."""
+
+
+def plainly(*kinds: type[Exception]) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """What raises one of these ends the recipe with its message alone.
+
+    Example:
+        >>> @plainly(ValueError)
+        ... def half(number: int) -> int:
+        ...     if number % 2:
+        ...         raise ValueError(f"{number} is odd")
+        ...     return number // 2
+        >>> half(3)
+        Traceback (most recent call last):
+        SystemExit: 3 is odd
+    """
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        @wraps(function)
+        def called(*args: P.args, **kwargs: P.kwargs) -> R:
+            try:
+                return function(*args, **kwargs)
+            except kinds as error:
+                raise SystemExit(str(error)) from error
+
+        return called
+
+    return decorate
+
+
+def check_kinds(settings: Any) -> None:
+    """Refuses settings, a dataclass, whose values are not of the kinds that it names."""
+    kinds = get_type_hints(type(settings))
+    for each in fields(settings):
+        kind, value = kinds[each.name], getattr(settings, each.name)
+        options = get_args(kind) if isinstance(kind, UnionType) else (kind,)
+        if not any(_is(value, one) for one in options):
+            allowed = " or ".join(WORDS[one] for one in options)
+            name = WRITTEN.get(each.name, each.name)
+            raise SystemExit(f"{name} must be {allowed}, got {value!r}")
+
+
+def names_of(kind: type) -> list[str]:
+    """Of the arguments that a class is built of."""
+    return list(inspect.signature(vars(kind)["__init__"]).parameters)[1:]
+
+
+def check_names(
+    where: str, given: Mapping[str, Any], kind: type, without: Sequence[str] = ()
+) -> None:
+    """Refuses settings that what is built of them has no name for, or that are set elsewhere."""
+    known = [name for name in names_of(kind) if name not in without]
+    unknown = [name for name in given if name not in known]
+    if unknown:
+        raise ValueError(
+            f"{where}.{unknown[0]} is no setting of {kind.__name__}, which has {', '.join(known)}"
+        )
+
+
+def _is(value: Any, kind: Any) -> bool:
+    if kind is Any:
+        return True
+    if kind == list[int]:
+        return isinstance(value, list) and all(_is(each, int) for each in value)
+    if isinstance(value, bool):
+        return kind is bool
+    return isinstance(value, (int, float) if kind is float else kind)
