@@ -33,7 +33,7 @@ from tqdm import tqdm
 
 from trading_torchrl.checkpoint import Checkpoints
 from trading_torchrl.descent import differentiate
-from trading_torchrl.modules import follow_slowly
+from trading_torchrl.modules import follow_slowly, moving
 from trading_torchrl.monitoring import ActionWatch, broken
 from trading_torchrl.resume import StopRequest, parameters_sha256
 
@@ -55,7 +55,7 @@ def main(config: DictConfig) -> None:
     begin_from(old, actor, loss)
     summed = [key for key in loss.out_keys if key.startswith("loss_")]
     averaged = deepcopy(actor).requires_grad_(False).eval()
-    both = list(averaged.parameters()), list(actor.parameters())
+    both = moving(averaged), moving(actor)
     trained = [each for each in loss.parameters() if each.requires_grad]
     optimizer = torch.optim.Adam(trained, lr=run.lr, fused=True)
     curious = make_curious(settings.get("icm"), task)
