@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
 
-Tensors = nn.Module | Sequence[Tensor]
+Tensors = nn.Module | list[Tensor]
 """A module, or a list of its tensors: to walk through modules at each update takes time."""
 
 
@@ -25,8 +25,8 @@ def moving(module: nn.Module) -> list[Tensor]:
 @torch.no_grad()
 def follow_slowly(slow: Tensors, fast: Tensors, rate: float) -> None:
     """Moves all that :func:`moving` lists of ``slow`` by ``rate`` of the way to ``fast``'s."""
-    pair = [moving(each) if isinstance(each, nn.Module) else each for each in (slow, fast)]
-    torch._foreach_lerp_(*pair, rate)
+    one, other = (moving(each) if isinstance(each, nn.Module) else each for each in (slow, fast))
+    torch._foreach_lerp_(one, other, rate)
 
 
 @contextmanager
