@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import torch
+from composing import SAVED, check_read, chosen, load_config
 from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict
 from tensordict import TensorDictBase
 from torch import Tensor
 from torch.utils.tensorboard import SummaryWriter
@@ -34,7 +35,6 @@ from trading_torchrl.monitoring import (
 )
 from trading_torchrl.monitoring.mlflow_writer import MLflowWriter
 
-SAVED = "config.yaml"
 SPLITS = ("validation", "test")
 
 
@@ -122,6 +122,14 @@ class Learning:
     def learning_rate(self, at: int) -> float:
         """From ``lr`` to ``lr_end`` in a straight line, until the end."""
         return self.lr + (self.lr_end - self.lr) * min(at / self.length, 1.0)
+
+    def keep_lengths(self, folder: Path) -> None:
+        """What a run that is gone on with is told of its length stands in its settings."""
+        kept = load_config(folder)
+        longer = {name: getattr(self, name) for name in self.lengths}
+        if any(kept[name] != value for name, value in longer.items()):
+            OmegaConf.save(OmegaConf.merge(kept, longer), folder / f"{SAVED}.new")
+            os.replace(folder / f"{SAVED}.new", folder / SAVED)
 
     def writer(self, folder: Path, purge_step: int | None) -> SummaryWriter:
         """Of TensorBoard, and of MLflow if asked for."""
@@ -221,6 +229,9 @@ def start(
 
     A run that is gone on with keeps its settings, all but ``stop_at`` and its ``lengths``.
     """
+    if "choices" not in config:
+        with open_dict(config):
+            config.choices = chosen(HydraConfig.get())
     settings, may_change = _plain(config), (*lengths, "stop_at")
     if settings["market"]["report_split"] not in SPLITS:
         raise SystemExit(
@@ -234,6 +245,7 @@ def start(
                 f"{folder} holds a run already: go on with it by resume={folder}, or choose"
                 " another folder by hydra.run.dir=..."
             )
+        check_read(config, HydraConfig.get().overrides.task)
         OmegaConf.save(config, folder / SAVED, resolve=True)
         return settings, folder, False
     changed = [each.lstrip("+~").split("=")[0] for each in HydraConfig.get().overrides.task]
@@ -245,28 +257,13 @@ def start(
         )
     saved = load_settings(folder)
     saved |= {"resume": settings["resume"], "stop_at": settings["stop_at"]}
-    longer = {name: settings[name] for name in lengths if name in changed}
-    if longer:
-        saved |= longer
-        kept = OmegaConf.merge(OmegaConf.load(folder / SAVED), longer)
-        OmegaConf.save(kept, folder / f"{SAVED}.new")
-        os.replace(folder / f"{SAVED}.new", folder / SAVED)
+    saved |= {name: settings[name] for name in lengths if name in changed}
     return saved, folder, True
 
 
 def load_settings(folder: Path) -> dict[str, Any]:
     """Settings that an earlier run left in its folder."""
     return _plain(load_config(folder))
-
-
-def load_config(folder: Path) -> DictConfig:
-    """The same as they stand there."""
-    path = folder / SAVED
-    if not path.exists():
-        raise SystemExit(f"{folder} is not a run's folder: it has no {SAVED}")
-    loaded = OmegaConf.load(path)
-    assert isinstance(loaded, DictConfig)
-    return loaded
 
 
 def _plain(config: DictConfig) -> dict[str, Any]:

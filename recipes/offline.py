@@ -18,11 +18,13 @@ from typing import Any
 
 import hydra
 import torch
-from agents import begin_from, earlier_run, keys_to_store, make_agent, needs_rewards
+from agents import keys_to_store, make_agent, needs_rewards
+from earlier import begin_from, earlier_run
+from hydra.core.hydra_config import HydraConfig
 from launch import due, finish, histograms, learned, runtime, set_machine, start
 from loop import UNJUDGED, evaluate, judge, reason, restore, state_of, tell
 from omegaconf import DictConfig
-from stored import OfflineRun, check_sight, read_replay, rows_for, with_data
+from stored import OfflineRun, check_sight, keep_replay, read_replay, rows_for, with_data
 from tasks import make_task
 from torch.nn.utils import get_total_norm
 from torchrl.collectors import Collector
@@ -42,7 +44,9 @@ def main(config: DictConfig) -> None:
     """Trains, and reports."""
     # Settings, and what is trained on.
     began = time.perf_counter()
-    settings, folder, resumed = start(with_data(config), OfflineRun.lengths)
+    settings, folder, resumed = start(
+        with_data(config, HydraConfig.get().overrides.task), OfflineRun.lengths
+    )
     run = OfflineRun.of(settings)
     machine = set_machine(run.threads, run.matmul_precision, run.seed)
     source = Path(settings["data"])
@@ -50,12 +54,12 @@ def main(config: DictConfig) -> None:
     task = make_task(settings, stored)
 
     # The agent: an actor, what judges it, and a slow copy of the actor to evaluate.
-    actor, loss = make_agent(settings["loss"], settings["network"], task, run.hidden)
+    actor, loss = make_agent(settings["loss"], settings["network"], task, run.hidden, stored=True)
     if run.fine_tune_frames:
         needs_rewards(loss, f"fine_tune_frames={run.fine_tune_frames}")
     old = earlier_run(folder if resumed else run.init)
     check_sight(old, stored)
-    begin_from(old, actor, loss)
+    begin_from(old, actor, loss, settings)
     kept = keys_to_store(task, loss)
     stored = rows_for(task, kept, stored, source)
     summed = [key for key in loss.out_keys if key.startswith("loss_")]
@@ -94,6 +98,12 @@ def main(config: DictConfig) -> None:
             f"{source} holds other data than this run began with: bring the file back as it was,"
             " or start a new run"
         )
+    if saved and run.fine_tune_frames <= saved["count"]["frames"] - batch_frames:
+        raise SystemExit(
+            f"fine_tune_frames={run.fine_tune_frames}: this run has collected"
+            f" {saved['count']['frames']} already; give as many or more, or start a new run"
+        )
+    run.keep_lengths(folder)
     known = saved["count"]["updates"] if saved else 0
     writer = run.writer(folder, purge_step=known + 1 if saved else None)
     watch = ActionWatch(task.kind)
@@ -129,7 +139,11 @@ def main(config: DictConfig) -> None:
                 # Fine-tune: collect beside learning.
                 if count["updates"] >= run.updates and count["frames"] < run.fine_tune_frames:
                     count["owed"] += 1 / run.updates_per_frame
-                while count["owed"] >= batch_frames and not wrong:
+                while (
+                    count["owed"] >= batch_frames
+                    and count["frames"] < run.fine_tune_frames
+                    and not wrong
+                ):
                     batch = next(batches)
                     count["frames"] += batch_frames
                     count["owed"] -= batch_frames
@@ -234,6 +248,8 @@ def main(config: DictConfig) -> None:
         "parameters_sha256": parameters_sha256(loss, averaged),
         "runtime": runtime(began, trained_for, first, count) | machine,
     }
+    if settings["replay"]["save"]:
+        keep_replay(folder, replay, data["frames"] + count["frames"], settings, task)
     finish(folder, metrics, writer)
 
 

@@ -17,8 +17,9 @@ from typing import Any
 
 import hydra
 import torch
-from agents import begin_from, earlier_run, keys_to_store, make_agent, needs_rewards
+from agents import keys_to_store, make_agent, needs_rewards
 from curious import make_curious
+from earlier import begin_from, earlier_run
 from hindsight import hindsight_figures, make_hindsight
 from launch import Run, due, finish, histograms, learned, runtime, set_machine, start
 from loop import UNJUDGED, evaluate, judge, reason, restore, state_of, tell, visits_of
@@ -52,7 +53,7 @@ def main(config: DictConfig) -> None:
     # The agent: an actor, an ensemble of critics, and a slow copy of the actor to evaluate.
     actor, loss = make_agent(settings["loss"], settings["network"], task, run.hidden)
     needs_rewards(loss, "recipes/offpolicy.py")
-    begin_from(old, actor, loss)
+    begin_from(old, actor, loss, settings)
     summed = [key for key in loss.out_keys if key.startswith("loss_")]
     averaged = deepcopy(actor).requires_grad_(False).eval()
     both = moving(averaged), moving(actor)
@@ -84,6 +85,7 @@ def main(config: DictConfig) -> None:
     # What watches it, and what is kept of it.
     checkpoints = Checkpoints(folder / "checkpoints", run.keep)
     saved = checkpoints.newest()[1] if resumed else None
+    run.keep_lengths(folder)
     known = saved["count"]["frames"] if saved else 0
     writer = run.writer(folder, purge_step=known + 1 if saved else None)
     watch, visits = ActionWatch(task.kind), visits_of(task, run.count_places)
