@@ -49,7 +49,9 @@ def test_names_of_every_kind() -> None:
 @pytest.mark.parametrize("call", [lambda: names_of(torch.zeros(1), "hybrid"),
                                   lambda: ActionWatch("hybrid")])  # fmt: skip
 def test_an_unknown_kind_is_refused(call: Any) -> None:
-    with pytest.raises(ValueError, match="target, discrete, or a number of choices, got"):
+    with pytest.raises(
+        ValueError, match="continuous, target, discrete, or a number of choices, got"
+    ):
         call()
 
 
