@@ -250,6 +250,9 @@ def test_a_network_of_symbols_learns_from_the_market_of_the_data(stored, tmp_pat
     assert settings["network"]["_target_"].endswith("PerSymbolMLP")
     assert settings["choices"]["market"] == "martingale"
     assert settings["choices"]["network"] == "per_symbol"
+    with initialize_config_dir(str(ROOT / "recipes" / "conf"), version_base="1.3"):
+        config, _ = stored.composed("offline", [data, "+network=per_symbol"])
+    assert {*config.market} == {"report_split"}  # the same for all that are compared on these data
 
 
 @pytest.mark.parametrize(
