@@ -148,7 +148,9 @@ def keys_to_store(
     ]
     shown = list(task.env.fake_tensordict().keys(True, True))
     unknown = [key for key in more if key not in shown]
-    if unknown:
+    if isinstance(loss, FromTorchRL):  # these list what they can do without as well
+        more = [key for key in more if key in shown]
+    elif unknown:
         raise SystemExit(
             f"{type(loss).__name__}, or a network of it, reads {unknown[0]!r}, which {task.name}"
             f" does not show; it shows {', '.join(map(repr, shown))}"

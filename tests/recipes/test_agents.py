@@ -5,11 +5,13 @@ import sys
 from pathlib import Path
 
 import pytest
+import torchrl.objectives
 from tensordict import TensorDict
 from torchrl.objectives import LossModule
 
 from trading_torchrl.checkpoint import Checkpoints
 from trading_torchrl.modules import MLP
+from trading_torchrl.objectives import FromTorchRL
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "recipes"))
 import agents
@@ -73,6 +75,10 @@ class NothingSummed(NoOutputs):
 
 
 class NoTargets(LossModule):
+    pass
+
+
+class TorchRLDDPG(FromTorchRL, torchrl.objectives.DDPGLoss):
     pass
 
 
@@ -148,6 +154,16 @@ def test_what_no_environment_shows_is_refused_by_name():
     task, _, loss = made(settings_of(), loss=loss)
     with pytest.raises(SystemExit, match="Own, or a network of it, reads 'sample_log_prob', which"):
         agents.keys_to_store(task, loss)
+
+
+def test_losses_of_torchrl_list_what_they_can_do_without():
+    parts = {
+        "actor_network": {"_target_": "trading_torchrl.modules.make_deterministic_actor"},
+        "value_network": {"_target_": "trading_torchrl.modules.make_critic"},
+    }
+    task, _, loss = made(settings_of(), loss=own(TorchRLDDPG, **parts))
+    assert {"priority_weight", ("next", "action")} <= {*loss.in_keys}
+    assert agents.keys_to_store(task, loss) == (*task.stored, ("next", "done"))
 
 
 @pytest.mark.parametrize(
