@@ -5,18 +5,16 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import hydra.utils
 from checks import plainly
+from composing import own_settings
 from tasks import Task
 from tensordict import unravel_key
 from tensordict.nn import TensorDictModule
-from torch import nn
 from torchrl.objectives import LossModule
 
-from trading_torchrl.checkpoint import CheckpointError, Checkpoints
 from trading_torchrl.objectives import FromTorchRL
 from trading_torchrl.replay import Hindsight
 
@@ -27,11 +25,30 @@ FITS = {
     ),
     (False, True): (
         "{loss} is for actions that are numbers, and this environment has env.actions=discrete:"
-        " take loss=sac_discrete or loss=dqn (which learn offline too), or collect with"
-        " env.actions=target (env.actions=continuous in a reference problem)"
+        " take loss=sac_discrete or loss=dqn, or env.actions=target (env.actions=continuous in a"
+        " reference problem)"
     ),
 }
 """What to do by whether the loss is for choices, and whether the actions are."""
+
+FITS_STORED = {
+    (True, False): (
+        "{loss} is for actors that choose, and the actions of these data are numbers: take"
+        " loss=iql, loss=cql or loss=bc, or data of a run with env.actions=discrete"
+    ),
+    (False, True): (
+        "{loss} is for actions that are numbers, and those of these data are choices: take"
+        " loss=sac_discrete or loss=dqn, or data of a run with env.actions=target"
+        " (env.actions=continuous in a reference problem)"
+    ),
+}
+"""The same where rows are stored already."""
+
+NEEDED = {
+    "in_keys": "which lists all that forward reads, in the root and under next",
+    "out_keys": "which lists what forward returns; what begins with loss_ is summed",
+}
+"""What a loss must have beside ``update_targets``."""
 
 SYMBOL = ("market", "symbol")
 """A network that reads it takes the names of the symbols as ``symbols``."""
@@ -39,26 +56,37 @@ SYMBOL = ("market", "symbol")
 
 @plainly(ValueError)
 def make_agent(
-    loss: Mapping[str, Any], network: Mapping[str, Any], task: Task, hidden: Sequence[int]
+    loss: Mapping[str, Any],
+    network: Mapping[str, Any],
+    task: Task,
+    hidden: Sequence[int],
+    *,
+    stored: bool = False,
 ) -> tuple[TensorDictModule, LossModule]:
     """The actor, and the loss that trains it.
 
     Args:
         loss: its class as ``_target_``, what builds each of its networks, by the names that the
-            class has for them, and what else the class takes.
+            class has for them and with a ``_target_`` of its own, and what else the class takes.
         network: class of what all these are made of as ``_target_``, and what else it takes. Keys
             that the class names in ``reads`` come before the task's.
         task: what they see and do.
         hidden: widths of the networks' hidden layers.
+        stored: whether it learns from rows that another run collected.
     """
     kind, given = _said("loss", loss)
     if not (isinstance(kind, type) and issubclass(kind, LossModule)):
         raise SystemExit(f"loss._target_ must be a LossModule of TorchRL or its like, got {kind}")
     chooses = not task.env.action_spec.dtype.is_floating_point
-    does_not_fit = FITS.get((getattr(kind, "discrete", False), chooses))
+    fits = FITS_STORED if stored else FITS
+    does_not_fit = fits.get((getattr(kind, "discrete", False), chooses))
     if does_not_fit:
         raise SystemExit(does_not_fit.format(loss=kind.__name__))
-    parts = {name for name, value in given.items() if isinstance(value, Mapping)}
+    parts = {
+        name
+        for name, value in given.items()
+        if isinstance(value, Mapping) and ("_target_" in value or name.endswith("_network"))
+    }
     if "actor_network" not in parts:
         raise SystemExit("loss.actor_network must say what builds the policy: {_target_: ...}")
     body, made_of = _said("network", network)
@@ -70,18 +98,35 @@ def make_agent(
                 f"{kind.__name__} copies its networks without the names of the symbols: take"
                 " loss=sac, or network=mlp"
             )
-    body = partial(body, **made_of) if made_of else body
-    in_keys = (*reads, *task.in_keys)
-    for name in sorted(parts):
-        build, about = _said(f"loss.{name}", given[name])
-        given[name] = build(task.inputs, task.actions, hidden, in_keys, network=body, **about)
     if not hasattr(kind, "update_targets"):
         raise SystemExit(
             f"{kind.__name__} has no update_targets(rate), which moves its slow networks: a loss of"
             f" TorchRL gets one by class Mine(FromTorchRL, {kind.__name__}): pass (docs/agents.md)"
         )
+    body = partial(body, **made_of) if made_of else body
+    in_keys = (*reads, *task.in_keys)
+    builders = {name: _said(f"loss.{name}", given[name]) for name in sorted(parts)}
     try:
-        return given["actor_network"], kind(**given)
+        for name, (build, about) in builders.items():
+            given[name] = build(task.inputs, task.actions, hidden, in_keys, network=body, **about)
+        made = _made(kind, given)
+    except ValueError as error:
+        has = own_settings(loss) or "nothing that can be set"
+        raise SystemExit(f"{error} ({kind.__name__} with {has})") from error
+    for name, said in NEEDED.items():
+        if not hasattr(made, name):
+            raise SystemExit(f"{kind.__name__} has no {name}, {said} (docs/agents.md)")
+    if not any(str(key).startswith("loss_") for key in made.out_keys):
+        raise SystemExit(
+            f"no name in {kind.__name__}.out_keys begins with loss_, and these are summed and"
+            f" learned from; there are {', '.join(map(str, made.out_keys))}"
+        )
+    return given["actor_network"], made
+
+
+def _made(kind: type[LossModule], given: Mapping[str, Any]) -> LossModule:
+    try:
+        return kind(**given)
     except TypeError as error:
         raise SystemExit(
             f"conf/loss gives {', '.join(given)}; {kind.__name__} takes"
@@ -96,9 +141,29 @@ def keys_to_store(
 
     What hindsight makes anew it need not keep, but what it makes it of.
     """
-    flags = [("next", name) for name in ("done", "truncated")]
-    keys = (*task.stored, *(flag for flag in flags if flag in loss.in_keys))
-    return keys if hindsight is None else tuple(dict.fromkeys((*keys, *hindsight.reads)))
+    kept = dict.fromkeys((*task.stored, *(hindsight.reads if hindsight else ())))
+    sampled = {*task.in_keys, *(unravel_key(("next", key)) for key in task.in_keys)}
+    more = [
+        key
+        for key in map(unravel_key, loss.in_keys)
+        if key not in sampled and not any(start in kept for start in _starts(key))
+    ]
+    shown = list(task.env.fake_tensordict().keys(True, True))
+    unknown = [key for key in more if key not in shown]
+    if isinstance(loss, FromTorchRL):  # these list what they can do without as well
+        more = [key for key in more if key in shown]
+    elif unknown:
+        raise SystemExit(
+            f"{type(loss).__name__}, or a network of it, reads {unknown[0]!r}, which {task.name}"
+            f" does not show; it shows {', '.join(map(repr, shown))}"
+        )
+    return (*kept, *more)
+
+
+def _starts(key: Any) -> list[Any]:
+    """A key, and those it lies within."""
+    parts = key if isinstance(key, tuple) else (key,)
+    return [unravel_key(parts[: n + 1]) for n in range(len(parts))]
 
 
 def _arguments(kind: type) -> list[str]:
@@ -119,59 +184,6 @@ def needs_rewards(loss: LossModule, where: str) -> None:
             f"{where}: {type(loss).__name__} learns from stored actions alone, not from rewards; it"
             " is for python recipes/offline.py data=... loss=bc, without fine_tune_frames"
         )
-
-
-def earlier_run(folder: Path | str | None) -> dict[str, Any] | None:
-    """What an agent and its task take of a run, if one is named."""
-    if folder is None:
-        return None
-    try:
-        _, saved = Checkpoints(Path(folder) / "checkpoints").newest()
-    except CheckpointError as error:
-        raise SystemExit(f"{folder}: {error}") from None
-    return {"folder": str(folder), **{name: saved[name] for name in ("task", "loss", "averaged")}}
-
-
-def begin_from(
-    earlier: Mapping[str, Any] | None, actor: TensorDictModule, loss: LossModule
-) -> None:
-    """Gives an agent what fits of the one that an earlier run ended with."""
-    freezes = any(getattr(each, "freeze_trunk", False) for each in loss.modules())
-    if earlier is None:
-        if freezes:
-            raise SystemExit(
-                "network.freeze_trunk=true keeps a trunk as it was trained: name the run that"
-                " trained it, init=outputs/offpolicy/..."
-            )
-        return
-    lacking = _take(loss, earlier["loss"])
-    none = _take(actor, earlier["averaged"]) == actor.state_dict().keys()
-    held = {
-        name
-        for name, each in loss.named_parameters()
-        if not each.requires_grad and not name.startswith("target_")
-    }
-    if none or lacking & held:
-        raise SystemExit(
-            f"init={earlier['folder']}: nothing of that run's actor fits this one's, or not all"
-            " that is frozen; choose the same network, hidden, window, actions and critics"
-        )
-    own = dict(loss.named_parameters())
-    for name, copied in own.items():
-        fast = own.get(name.removeprefix("target_"))
-        if fast is not None and fast is not copied and not fast.requires_grad:
-            copied.data.copy_(fast.data)  # it will not move: its copy must not either
-
-
-def _take(module: nn.Module, saved: Mapping[str, Any]) -> set[str]:
-    """Loads what is there by the same name and shape; names of what is not."""
-    own = module.state_dict()
-    fits = {
-        name: value
-        for name, value in saved.items()
-        if name not in own or getattr(value, "shape", None) == getattr(own[name], "shape", None)
-    }
-    return {*module.load_state_dict(fits, strict=False).missing_keys}
 
 
 def _symbols(task: Task) -> tuple[str, ...]:

@@ -1,5 +1,6 @@
 """Compares settings of a recipe over seeds: same data, same seeds, same budget for all.
 
+    python recipes/compare.py sweep=actions reach=sharpe_ratio_mean:0.3 common=evaluate_every=25_600
     python recipes/compare.py settings='[loss=sac, loss=td3]' common='env=garleanu_pedersen' seeds=5
     python recipes/compare.py settings='{wide: hidden=[256,256], narrow: hidden=[32]}' seeds=3
     python recipes/compare.py sweep=losses common='env=garleanu_pedersen' out=outputs/losses
@@ -22,6 +23,7 @@ from typing import Any
 
 import hydra
 from comparison import Comparison
+from composing import key_of
 from hydra.errors import HydraException
 from launch import SPLITS
 from many_runs import RECIPES, Done, Job, run_all
@@ -37,10 +39,14 @@ OWN = {
 }
 """What settings cannot say, and why."""
 
-SAME = (
-    "market", "total_frames", "env.problem", "env.gym", "data", "updates", "fine_tune_frames",
+SAME = ("market", "total_frames", "data", "updates", "fine_tune_frames")
+"""What has to be the same for all: data and budget. So has ``env``, but for what follows."""
+
+OF_AGENT = (
+    "action", "actions", "choices", "smoothing", "reward", "risk_aversion", "num_envs",
+    "episode_bars", "random_start", "random_symbols", "compiled",
 )  # fmt: skip
-"""What has to be the same for all: data and budget."""
+"""Settings of ``env`` that belong to the agent, or to its training."""
 
 
 @hydra.main(version_base="1.3", config_path="conf", config_name="compare")
@@ -160,11 +166,6 @@ def unquoted(text: str) -> str:
     return text[1:-1] if whole else text
 
 
-def key_of(override: str) -> str:
-    """What an override sets."""
-    return override.lstrip("+~").partition("=")[0].partition("@")[0]
-
-
 def level_of(reach: str | None) -> tuple[str, float] | None:
     """Figure and level of ``figure:level``."""
     if reach is None:
@@ -202,34 +203,36 @@ def check(
 def job_of(
     name: str, seed: int, recipe: str, overrides: Sequence[str], split: str, place: Path
 ) -> Job:
-    """A run, refused where there is no such setting."""
+    """A run, refused where there is no such setting, or its loss does not read it."""
     try:
         return Job.of(name, seed, recipe, overrides, split, place)
     except HydraException as error:
         raise SystemExit(f"{name!r} is not a setting of {recipe}: {error}") from None
+    except SystemExit as error:
+        raise SystemExit(f"{name!r}: {error}") from None
 
 
 def check_alike(jobs: Sequence[Job]) -> None:
     """Refuses settings that differ in data or budget, and those that do not differ at all."""
     first = jobs[0]
     for i, job in enumerate(jobs):
-        for key in SAME:
-            a, b = (value_of(each.settings, key) for each in (first, job))
-            if a != b:
+        one, other = (same_for_all(each.settings) for each in (first, job))
+        for key in {**one, **other}:
+            if one.get(key) != other.get(key):
                 raise SystemExit(
                     f"{first.name!r} and {job.name!r} differ in {key}: all settings learn from the"
                     f" same data with the same budget; give {key} in common='...'"
                 )
-        for other in jobs[:i]:
-            if other.folder == job.folder:
-                raise SystemExit(f"{other.name!r} and {job.name!r} are the same setting")
+        for earlier in jobs[:i]:
+            if earlier.folder == job.folder:
+                raise SystemExit(f"{earlier.name!r} and {job.name!r} are the same setting")
 
 
-def value_of(settings: Any, key: str) -> Any:
-    """By a name with dots; None where there is none."""
-    for part in key.split("."):
-        settings = settings.get(part) if isinstance(settings, Mapping) else None
-    return settings
+def same_for_all(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a run's settings those that have to be the same for all."""
+    env = settings.get("env") or {}
+    world = {f"env.{name}": value for name, value in env.items() if name not in OF_AGENT}
+    return {name: settings.get(name) for name in SAME} | world
 
 
 def default_folder(asked: Mapping[str, Any], settings: Mapping[str, Sequence[str]]) -> Path:

@@ -40,7 +40,8 @@ ABOUT_FIGURES = (
 )
 ABOUT_DIFFERENCES = (
     "Seed by seed, ± half of the 95 % interval of the mean difference (Student's t), on the data"
-    " that all were judged on. * marks an interval that excludes 0. One in twenty does so by chance"
+    " that all were judged on. Pairs are the seeds that both have a number for, figure by figure"
+    " where these differ. * marks an interval that excludes 0. One in twenty does so by chance"
     " alone, so that among many some will."
 )
 ABOUT_SPEED = (
@@ -141,6 +142,7 @@ class Comparison:
             "common": list(self.common),
             "split": self.split,
             "compared_with": first,
+            "clock": self.clock,
             "settings": {name: self._told(name, first) for name in self.settings},
             "failed": [
                 {"setting": done.job.name, "seed": done.job.seed, "folder": str(done.job.folder),
@@ -167,16 +169,19 @@ class Comparison:
             }
         if self.reach:
             figure, level = self.reach
-            told["reach"] = {"figure": figure, "level": level, "frames": self.reached(name)}
-        told["curves"] = {
-            figure: learning_curve([run["evaluations"] for run in runs.values()], figure)._asdict()
-            for figure in figures
-        }
+            told["reach"] = {"figure": figure, "level": level, self.clock: self.reached(name)}
+        told["curves"] = {figure: self._curve(name, figure) for figure in figures}
         told["runtime"] = {
             figure: self.speed(name, figure)._asdict()
             for figure in ("updates_per_second", "seconds")
         }
         return told
+
+    def _curve(self, name: str, figure: str) -> dict[str, list[float]]:
+        """By the clock's own name."""
+        runs = self.runs[name].values()
+        curve = learning_curve([run["evaluations"] for run in runs], figure)._asdict()
+        return {self.clock: curve.pop("frames"), **curve}
 
     def figure_rows(self) -> list[list[str]]:
         """Of the table of figures, its head first."""
@@ -202,7 +207,8 @@ class Comparison:
         rows = []
         for name in others:
             apart = [self.difference(name, each) for each in figures]
-            pairs = str(max((each.pairs for each in apart), default=0))
+            counts = [str(each.pairs) for each in apart]
+            pairs = ", ".join(counts if len(set(counts)) > 1 else counts[:1])
             cells = [
                 _plus_minus(each.mean, each.half_width, _signed(shown_as(figure).style))
                 + (" *" if each.clear else "")

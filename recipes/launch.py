@@ -15,9 +15,10 @@ from typing import Any, ClassVar, Self, TypeVar
 
 import torch
 from checks import WRITTEN, check_kinds, plainly
+from composing import SAVED, check_read, chosen, load_config
 from going_back import go_back, reached
 from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict
 from torch.utils.tensorboard import SummaryWriter
 from torchrl import torchrl_logger
 
@@ -35,7 +36,6 @@ from trading_torchrl.monitoring import (
 )
 from trading_torchrl.monitoring.mlflow_writer import MLflowWriter
 
-SAVED = "config.yaml"
 SPLITS = ("validation", "test")
 
 
@@ -131,6 +131,14 @@ class Learning:
         """From ``lr`` to ``lr_end`` in a straight line, until the end."""
         return self.lr + (self.lr_end - self.lr) * min(at / self.length, 1.0)
 
+    def keep_lengths(self, folder: Path) -> None:
+        """What a run that is gone on with is told of its length stands in its settings."""
+        kept = load_config(folder)
+        longer = {name: getattr(self, name) for name in self.lengths}
+        if any(kept[name] != value for name, value in longer.items()):
+            OmegaConf.save(OmegaConf.merge(kept, longer), folder / f"{SAVED}.new")
+            os.replace(folder / f"{SAVED}.new", folder / SAVED)
+
     def writer(self, folder: Path, purge_step: int | None) -> SummaryWriter:
         """Of TensorBoard, and of MLflow if asked for."""
         if self.mlflow is None:
@@ -205,6 +213,9 @@ def start(config: DictConfig, kind: type[R]) -> tuple[R, dict[str, Any], Path, b
 
     A run that is gone on with keeps its settings, all but ``stop_at`` and its lengths.
     """
+    if "choices" not in config:
+        with open_dict(config):
+            config.choices = chosen(HydraConfig.get())
     settings = _plain(config)
     if settings["market"]["report_split"] not in SPLITS:
         raise SystemExit(
@@ -225,6 +236,7 @@ def start(config: DictConfig, kind: type[R]) -> tuple[R, dict[str, Any], Path, b
             " resume=<its folder> too, or init= to begin with another run's networks"
         )
     run = kind.of(settings)
+    check_read(config, HydraConfig.get().overrides.task)
     OmegaConf.save(config, folder / SAVED, resolve=True)
     return run, settings, folder, False
 
@@ -263,16 +275,6 @@ def _gone_on_with(given: dict[str, Any], folder: Path, kind: type[R]) -> tuple[R
 def load_settings(folder: Path) -> dict[str, Any]:
     """Settings that an earlier run left in its folder."""
     return _plain(load_config(folder))
-
-
-def load_config(folder: Path) -> DictConfig:
-    """The same as they stand there."""
-    path = folder / SAVED
-    if not path.exists():
-        raise SystemExit(f"{folder} is not a run's folder: it has no {SAVED}")
-    loaded = OmegaConf.load(path)
-    assert isinstance(loaded, DictConfig)
-    return loaded
 
 
 def _plain(config: DictConfig) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """Runs of a recipe over settings and seeds: several at a time, each once, none lost by a kill.
 
 A run's folder is named by a fingerprint of its settings, its data and its code: what is finished is
-found again, what was interrupted is gone on with, and changed code is run anew.
+found again, what was interrupted is gone on with, and changed code is run anew. What changes while
+a run waits for its turn would give figures under another fingerprint: it is not run.
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ import hashlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -26,14 +28,19 @@ from pathlib import Path
 from sysconfig import get_paths
 from typing import Any, NamedTuple
 
-from hydra import compose, initialize_config_dir
+import composing
+from composing import check_read, leaves
+from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import OmegaConf
 from tqdm import tqdm
 
+import trading_torchrl
+
 RECIPES = Path(__file__).resolve().parent
-ROOT = RECIPES.parent
+PACKAGE = Path(trading_torchrl.__file__).resolve().parent
+"""What runs import, wherever it is installed."""
 LIBRARIES = ("torch", "torchrl", "tensordict")
 DATA = ("path", "init", "data")
 """Settings that name files a run reads."""
@@ -54,6 +61,8 @@ class Job:
     settings: Mapping[str, Any]
     """all of them, as the recipe will see them"""
     folder: Path
+    made_of: Mapping[str, str] = field(default_factory=dict)
+    """fingerprints of what its figures depend on, by what each is of"""
 
     @classmethod
     def of(
@@ -62,8 +71,9 @@ class Job:
         """Its folder lies in ``place``, and it is judged on ``split`` at its end."""
         whole = (*overrides, f"seed={seed}", "threads=1", f"market.report_split={split}")
         settings = composed(recipe, whole)
-        folder = place.resolve() / f"{recipe}_{fingerprint(recipe, settings)[:24]}"
-        return cls(name, seed, recipe, whole, settings, folder)
+        made_of = traces(recipe, settings)
+        folder = place.resolve() / f"{recipe}_{fingerprint(made_of)[:24]}"
+        return cls(name, seed, recipe, whole, settings, folder, made_of)
 
 
 class Done(NamedTuple):
@@ -102,6 +112,9 @@ def _run(job: Job, stop: threading.Event) -> Done:
     with _alone(job.folder, stop) as lock:
         if (found := _finished(job)) is not None or stop.is_set():
             return found or Done(job, {}, "interrupted")
+        if others := changed(job):
+            return Done(job, {}, f"not run: {' and '.join(others)} changed while it waited for its"
+                        " turn; the same command runs it as it is now")  # fmt: skip
         started = any(job.folder.glob("checkpoints/frames_*.pt"))
         if not started:
             shutil.rmtree(job.folder, ignore_errors=True)
@@ -118,8 +131,16 @@ def _run(job: Job, stop: threading.Event) -> Done:
             if process.poll() is None:
                 process.terminate()
             process.wait()
-        last = "\n".join(log.read_text(errors="replace").rstrip().splitlines()[-LAST_LINES:])
-        return _finished(job) or Done(job, {}, last or f"exit code {process.returncode}")
+        last = log.read_text(errors="replace").rstrip().splitlines()[-LAST_LINES:]
+        return _finished(job) or Done(job, {}, "\n".join([*last, ended(process.returncode)]))
+
+
+def ended(code: int) -> str:
+    """How a process ended, by its return code, which is minus the number of a signal."""
+    if code >= 0:
+        return f"exit code {code}"
+    said = f"killed by signal {-code} ({signal.strsignal(-code)})"
+    return f"{said}: for want of memory, perhaps; try jobs=1" if code == -signal.SIGKILL else said
 
 
 def _finished(job: Job) -> Done | None:
@@ -171,69 +192,96 @@ def searched() -> list[str]:
 
 
 def composed(recipe: str, overrides: Sequence[str]) -> dict[str, Any]:
-    """All settings of a run, refused by Hydra where there is no such setting."""
+    """All settings of a run; refused where one is not there, or its loss does not read it."""
     inside = GlobalHydra.instance().is_initialized()  # of a recipe that is configured there too
     conf = str(RECIPES / "conf")
     with nullcontext() if inside else initialize_config_dir(conf, version_base="1.3"):
-        found = OmegaConf.to_container(compose(recipe, list(overrides)), resolve=True)
+        config, _ = composing.composed(recipe, overrides)
+    check_read(config, overrides)
+    found = OmegaConf.to_container(config, resolve=True)
     assert isinstance(found, dict)
     return {str(name): value for name, value in found.items()}
 
 
-def fingerprint(recipe: str, settings: Mapping[str, Any]) -> str:
-    """Of all that a run's figures depend on."""
-    digest = hashlib.sha256(json.dumps([recipe, settings], sort_keys=True).encode())
-    named = list(_leaves(settings))
-    for key, value in named:
-        if key in DATA and isinstance(value, str) and Path(value).exists():
-            digest.update(_contents(Path(value)))
-    roots = {str(value).split(".")[0] for key, value in named if key == "_target_"}
-    for name in sorted(roots - {"trading_torchrl"}):
-        digest.update(_own_code(name))
-    digest.update(_code(recipe))
-    return digest.hexdigest()
+_one_at_a_time = threading.Lock()
+"""Hydra, and what is remembered of files, are the whole process's."""
 
 
-def _leaves(settings: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    if isinstance(settings, Mapping):
-        for name, value in settings.items():
-            yield from _leaves(value, name)
-    else:
-        yield key, settings
+def changed(job: Job) -> list[str]:
+    """What a run's figures depend on and is no longer as it was when the job was made."""
+    with _one_at_a_time:
+        _contents.cache_clear()
+        try:
+            now = traces(job.recipe, composed(job.recipe, job.overrides))
+        except (Exception, SystemExit) as error:  # a file that is being written, say
+            return [f"what {job.recipe}.py reads ({error})"]
+    before = job.made_of
+    return [name for name in {**before, **now} if before.get(name) != now.get(name)]
 
 
-@cache
-def _code(recipe: str) -> bytes:
-    """Of the package, of the recipe with what the recipes share, and of the libraries below."""
+def fingerprint(made_of: Mapping[str, str]) -> str:
+    """One of all."""
+    return hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()
+
+
+def traces(recipe: str, settings: Mapping[str, Any]) -> dict[str, str]:
+    """Fingerprints of all that a run's figures depend on, by what each is of."""
+    named = list(leaves(settings))
+    text = json.dumps([recipe, settings], sort_keys=True)
+    found = {
+        "the settings in recipes/conf": hashlib.sha256(text.encode()).hexdigest(),
+        "the package trading_torchrl": _hashed(PACKAGE.rglob("*.py")),
+        "the code of recipes/": _recipes(recipe),
+        "the installed versions": " ".join(f"{each} {version(each)}" for each in LIBRARIES),
+    }
+    for name, value in named:
+        if name.split(".")[-1] in DATA and isinstance(value, str) and Path(value).exists():
+            found[f"{name}={value}"] = _contents(Path(value))
+    roots = {str(value).split(".")[0] for name, value in named if name.endswith("_target_")}
+    for root in sorted(roots - {"trading_torchrl"}):
+        found[f"the code of {root}"] = _own_code(root)
+    return found
+
+
+def _recipes(recipe: str) -> str:
+    """Of a recipe, and of what the recipes share."""
     others = {path.stem for path in (RECIPES / "conf").glob("*.yaml")} - {recipe} | {*BESIDE}
-    files = [*(ROOT / "trading_torchrl").rglob("*.py"), *RECIPES.rglob("*.py")]
-    used = [each for each in files if each.parent != RECIPES or each.stem not in others]
-    return _hashed(used) + json.dumps([version(each) for each in LIBRARIES]).encode()
+    files = RECIPES.rglob("*.py")
+    return _hashed(each for each in files if each.parent != RECIPES or each.stem not in others)
+
+
+def _own_code(name: str) -> str:
+    """Of a user's own package, or of a module and those beside it; nothing of what is installed.
+
+    A package need not have an ``__init__.py``, and then may lie in several folders.
+    """
+    spec = find_spec(name)
+    if spec and spec.submodule_search_locations is not None:
+        folders, which = list(spec.submodule_search_locations), "**/*.py"
+    else:
+        folders = [str(Path(spec.origin).parent)] if spec and spec.origin else []
+        which = "*.py"
+    installed = [Path(get_paths()[each]).resolve() for each in ("purelib", "platlib", "stdlib")]
+    own = [
+        folder
+        for folder in (Path(each).resolve() for each in folders)
+        if not any(folder.is_relative_to(each) for each in installed)
+    ]
+    return _hashed(file for folder in own for file in folder.glob(which))
 
 
 @cache
-def _own_code(package: str) -> bytes:
-    """Of a user's own module that settings name; nothing for what is installed."""
-    spec = find_spec(package)
-    origin = Path(spec.origin).resolve() if spec and spec.origin else None
-    installed = [Path(get_paths()[name]).resolve() for name in ("purelib", "platlib", "stdlib")]
-    if origin is None or any(origin.is_relative_to(each) for each in installed):
-        return b""
-    return _hashed(origin.parent.rglob("*.py") if origin.stem == "__init__" else [origin])
-
-
-@cache
-def _contents(path: Path) -> bytes:
-    """Of a file, of a folder, or of what other runs take of a run's folder."""
+def _contents(path: Path) -> str:
+    """Of a file, of a folder, or of what other runs take of a run's folder; these may be large."""
     if (path / "config.yaml").exists():
         taken = [path / "config.yaml", path / "replay.pt", *path.glob("checkpoints/*.pt")]
         return _hashed(taken)
     return _hashed([path] if path.is_file() else path.rglob("*"))
 
 
-def _hashed(files: Iterable[Path]) -> bytes:
+def _hashed(files: Iterable[Path]) -> str:
     digest = hashlib.sha256()
     for file in sorted(each for each in files if each.is_file()):
         digest.update(file.name.encode() + b"\0")
         digest.update(hashlib.sha256(file.read_bytes()).digest())
-    return digest.digest()
+    return digest.hexdigest()

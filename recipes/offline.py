@@ -18,12 +18,14 @@ from typing import Any
 
 import hydra
 import torch
-from agents import begin_from, earlier_run, keys_to_store, make_agent, needs_rewards
+from agents import keys_to_store, make_agent, needs_rewards
 from checks import plainly
+from earlier import begin_from, earlier_run
+from hydra.core.hydra_config import HydraConfig
 from launch import finish, runtime, set_machine, start
 from loop import UNJUDGED, Lately, due, evaluate, judge, reason, restore, state_of, tell
 from omegaconf import DictConfig
-from stored import OfflineRun, check_sight, read_replay, rows_for, with_data
+from stored import OfflineRun, check_sight, keep_replay, read_replay, rows_for, with_data
 from tasks import make_task
 from torch.nn.utils import get_total_norm
 from torchrl.collectors import Collector
@@ -32,7 +34,7 @@ from tqdm import tqdm
 
 from trading_torchrl.checkpoint import CheckpointError, Checkpoints
 from trading_torchrl.descent import differentiate
-from trading_torchrl.modules import follow_slowly
+from trading_torchrl.modules import follow_slowly, moving
 from trading_torchrl.monitoring import ActionWatch, broken
 from trading_torchrl.replay import fill
 from trading_torchrl.resume import StopRequest, parameters_sha256
@@ -44,24 +46,25 @@ def main(config: DictConfig) -> None:
     """Trains, and reports."""
     # Settings, and what is trained on.
     began = time.perf_counter()
-    run, settings, folder, resumed = start(with_data(config), OfflineRun)
+    given = with_data(config, HydraConfig.get().overrides.task)
+    run, settings, folder, resumed = start(given, OfflineRun)
     machine = set_machine(run.threads, run.matmul_precision, run.seed)
     source = Path(settings["data"])
     stored = read_replay(source, settings)
     task = make_task(settings, stored)
 
     # The agent: an actor, what judges it, and a slow copy of the actor to evaluate.
-    actor, loss = make_agent(settings["loss"], settings["network"], task, run.hidden)
+    actor, loss = make_agent(settings["loss"], settings["network"], task, run.hidden, stored=True)
     if run.fine_tune_frames:
         needs_rewards(loss, f"fine_tune_frames={run.fine_tune_frames}")
     old = earlier_run(folder if resumed else run.init)
     check_sight(old, stored)
-    begin_from(old, actor, loss)
+    begin_from(old, actor, loss, settings)
     kept = keys_to_store(task, loss)
     stored = rows_for(task, kept, stored, source)
     summed = [key for key in loss.out_keys if key.startswith("loss_")]
     averaged = deepcopy(actor).requires_grad_(False).eval()
-    both = list(averaged.parameters()), list(actor.parameters())
+    both = moving(averaged), moving(actor)
     trained = [each for each in loss.parameters() if each.requires_grad]
     optimizer = torch.optim.Adam(trained, lr=run.lr, fused=True)
 
@@ -95,6 +98,12 @@ def main(config: DictConfig) -> None:
             f"{source} holds other data than this run began with: bring the file back as it was,"
             " or start a new run"
         )
+    if saved and run.fine_tune_frames <= saved["count"]["frames"] - batch_frames:
+        raise SystemExit(
+            f"fine_tune_frames={run.fine_tune_frames}: this run has collected"
+            f" {saved['count']['frames']} already; give as many or more, or start a new run"
+        )
+    run.keep_lengths(folder)
     known = saved["count"]["updates"] if saved else 0
     writer = run.writer(folder, purge_step=known + 1 if saved else None)
     watch = ActionWatch(task.kind)
@@ -130,7 +139,11 @@ def main(config: DictConfig) -> None:
                 # Fine-tune: collect beside learning.
                 if count["updates"] >= run.updates and count["frames"] < run.fine_tune_frames:
                     count["owed"] += 1 / run.updates_per_frame
-                while count["owed"] >= batch_frames and not wrong:
+                while (
+                    count["owed"] >= batch_frames
+                    and count["frames"] < run.fine_tune_frames
+                    and not wrong
+                ):
                     batch = next(batches)
                     count["frames"] += batch_frames
                     count["owed"] -= batch_frames
@@ -234,6 +247,8 @@ def main(config: DictConfig) -> None:
         "parameters_sha256": parameters_sha256(loss, averaged),
         "runtime": runtime(began, trained_for, first, count) | machine,
     }
+    if settings["replay"]["save"]:
+        keep_replay(folder, replay, data["frames"] + count["frames"], settings, task)
     finish(folder, metrics, writer)
 
 

@@ -17,9 +17,10 @@ from typing import Any
 
 import hydra
 import torch
-from agents import begin_from, earlier_run, keys_to_store, make_agent, needs_rewards
+from agents import keys_to_store, make_agent, needs_rewards
 from checks import plainly
 from curious import make_curious
+from earlier import begin_from, earlier_run
 from hindsight import hindsight_figures, make_hindsight
 from launch import Run, finish, runtime, set_machine, start
 from loop import UNJUDGED, Lately, due, evaluate, judge, reason, restore, state_of, tell, visits_of
@@ -34,7 +35,7 @@ from tqdm import tqdm
 
 from trading_torchrl.checkpoint import CheckpointError, Checkpoints
 from trading_torchrl.descent import differentiate
-from trading_torchrl.modules import follow_slowly
+from trading_torchrl.modules import follow_slowly, moving
 from trading_torchrl.monitoring import ActionWatch, broken
 from trading_torchrl.resume import StopRequest, parameters_sha256
 
@@ -53,10 +54,10 @@ def main(config: DictConfig) -> None:
     # The agent: an actor, an ensemble of critics, and a slow copy of the actor to evaluate.
     actor, loss = make_agent(settings["loss"], settings["network"], task, run.hidden)
     needs_rewards(loss, "recipes/offpolicy.py")
-    begin_from(old, actor, loss)
+    begin_from(old, actor, loss, settings)
     summed = [key for key in loss.out_keys if key.startswith("loss_")]
     averaged = deepcopy(actor).requires_grad_(False).eval()
-    both = list(averaged.parameters()), list(actor.parameters())
+    both = moving(averaged), moving(actor)
     trained = [each for each in loss.parameters() if each.requires_grad]
     optimizer = torch.optim.Adam(trained, lr=run.lr, fused=True)
     curious = make_curious(settings.get("icm"), task)
@@ -85,6 +86,7 @@ def main(config: DictConfig) -> None:
     # What watches it, and what is kept of it.
     checkpoints = Checkpoints(folder / "checkpoints", run.keep)
     saved = checkpoints.newest()[1] if resumed else None
+    run.keep_lengths(folder)
     known = saved["count"]["frames"] if saved else 0
     writer = run.writer(folder, purge_step=known + 1 if saved else None)
     watch, visits = ActionWatch(task.kind), visits_of(task, run.count_places)

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from checks import check_kinds
-from launch import SAVED, Learning, load_config
+from composing import SAVED, composed, key_of, load_config
+from launch import Learning
 from omegaconf import DictConfig, OmegaConf
 from tasks import Task
 from tensordict import TensorDict
@@ -72,17 +73,25 @@ def keep_replay(
         ) from None
 
 
-def with_data(config: DictConfig) -> DictConfig:
-    """Settings, what they leave open as the run has it whose data are learned from."""
+def with_data(config: DictConfig, overrides: Sequence[str]) -> DictConfig:
+    """Settings, what they leave open as the run has it whose data are learned from.
+
+    Args:
+        config: as Hydra hands it over.
+        overrides: what was given on the command line, which goes before all else.
+    """
     if config.resume is None and OmegaConf.is_missing(config, "data"):
         raise SystemExit(
             f"data=... names what to learn from: the folder of a run with a {REPLAY}, which"
             " python recipes/offpolicy.py replay.save=true leaves"
         )
-    folder = Path(config.resume or config.data)
-    theirs = load_config(folder)
+    theirs = load_config(Path(config.resume or config.data))
+    choices: dict[str, str] = {}
+    if config.resume is None:
+        config, choices = composed("offline", overrides)
     given = [name for name in BOUND if name in config and name != "market"]
-    given += [f"market.{name}" for name in config.market if name != "report_split"]
+    given += [key for key in map(key_of, overrides) if key.partition(".")[0] == "market"]
+    given = [name for name in given if name != "market.report_split"]
     if given:
         raise SystemExit(
             f"{given[0]} is as the data have it: leave it out, or collect with it by python"
@@ -101,6 +110,7 @@ def with_data(config: DictConfig) -> DictConfig:
             config[name] = theirs[name]
     if config.resume is not None:
         config.data = theirs.data
+    config.choices = choices
     return config
 
 
@@ -135,11 +145,17 @@ def rows_for(
     transform = task.replay_transform()
     if transform is not None:
         expected = transform.inv(expected.clone())
-    if not spec_of(expected).items() <= stored["spec"].items():
-        raise SystemExit(
-            f"{folder / REPLAY} holds rows of {stored['spec']}, and this version stores"
-            f" {spec_of(expected)}: collect anew"
-        )
+    for name, wanted in spec_of(expected).items():
+        held = stored["spec"].get(name)
+        if held is None:
+            raise SystemExit(
+                f"{folder / REPLAY} lacks {name}, which this loss or its networks read:"
+                " collect with them"
+            )
+        if held != wanted:
+            raise SystemExit(
+                f"{folder / REPLAY} holds {name} as {held}, and here it is {wanted}: collect anew"
+            )
     rows = TensorDict(stored["rows"]).select(*expected.keys(include_nested=True, leaves_only=True))
     return {**stored, "rows": rows.to_dict()}
 

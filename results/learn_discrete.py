@@ -2,9 +2,10 @@
 
     python results/learn_discrete.py        # 10 runs, half an hour
 
-Both learn from the same market with the same seeds and budget, `python recipes/offpolicy.py` and
-`python recipes/offpolicy.py loss=sac_discrete env.actions=discrete`, evaluated often so that the
-frames until a Sharpe ratio of 0.3 can be told. Differences are seed by seed.
+Both learn from the same market with the same seeds and budget: the two settings of
+`recipes/conf/sweep/actions.yaml`, which `python recipes/compare.py sweep=actions` compares too.
+They are evaluated often, so that the frames until a Sharpe ratio of 0.3 can be told. Differences
+are seed by seed.
 """
 
 from collections.abc import Mapping
@@ -14,15 +15,12 @@ from typing import Any
 
 from learn_market import over_seeds
 from rows import Row, hand_over
-from runs import SEEDS, train_all
+from runs import SEEDS, sweep, train_all
 
 from trading_torchrl.evaluation import frames_to, paired_difference
 
 OFTEN = ["env=long_short", "evaluate_every=25_600"]
-RUNS = {
-    "continuous": OFTEN,
-    "discrete": [*OFTEN, "env.actions=discrete", "loss=sac_discrete"],
-}
+RUNS = {name: [*OFTEN, *overrides] for name, overrides in sweep("actions").items()}
 FIGURES = {
     "action_entropy": ("entropy of the deterministic names", 1),
     "sharpe_ratio_mean": ("Sharpe", 1),

@@ -1,15 +1,18 @@
 """Every loss on three problems: shares of known optima, and the synthetic market, five seeds each.
 
-    python results/learn_losses.py          # 135 runs, hours
+    python results/learn_losses.py          # 165 runs and those of learn_offline.py, hours
 
 Every run is `python recipes/offpolicy.py loss=<loss> env=<problem>` with its settings in
 `recipes/conf/`; discrete losses choose among a grid of actions, and are judged by the best policy
-on that grid. Updates a second are those of the market runs, one thread each, as many runs at a time
-as there are cores.
+on that grid. CQL and IQL are made for stored rows: what counts of them on Garleanu-Pedersen is what
+they learn there from a replay of mixed quality, by the runs of `learn_offline.py`; what they learn
+online is told beside it. Updates a second are those of the market runs, one thread each, as many
+runs at a time as there are cores.
 """
 
 from typing import Any
 
+import learn_offline
 from learn_market import over_seeds
 from rows import Row, hand_over
 from runs import SEEDS, train_all
@@ -18,6 +21,10 @@ from trading_torchrl.evaluation import interval
 
 CONTINUOUS = ("sac", "sac_torchrl", "redq", "tqc", "crossq", "td3", "ddpg", "cql", "iql")
 DISCRETE = ("sac_discrete", "dqn")
+OFFLINE = {"cql": "CQL", "iql": "IQL"}
+"""Losses that are made for stored rows, by their names in learn_offline.py."""
+COLLECTED = "Garleanu-Pedersen"
+"""The problem whose stored rows they learn from."""
 LEARNED_ON = {
     "Garleanu-Pedersen": "env=garleanu_pedersen",
     "planted leak": "env=planted_leak",
@@ -27,6 +34,7 @@ BAR = 0.95
 HEAD = [
     "loss",
     "Garleanu-Pedersen",
+    "from stored rows",
     "planted leak",
     "market: Sharpe",
     "growth share",
@@ -57,21 +65,28 @@ def main() -> None:
             for loss in losses
         }
     )
+    offline = learn_offline.learned_all(COLLECTED)
     rows, table = [], [HEAD]
     for loss in losses:
-        cells = [loss]
-        for problem in ("Garleanu-Pedersen", "planted leak"):
-            mean, text = share(found[f"{loss} {problem}"])
-            said = f"{loss}: {problem}, share of the optimum"
-            rows.append(Row(said, text, f">= {BAR}", mean >= BAR))
-            cells.append(text)
+        online, leak = (share(found[f"{loss} {name}"]) for name in (COLLECTED, "planted leak"))
+        stored = share(offline[OFFLINE[loss]]) if loss in OFFLINE else None
+        said = f"{loss}: {COLLECTED}, share of the optimum"
+        if stored:
+            rows.append(Row(f"{said}, online", online[1]))
+            said += ", from stored rows"
+        counted = {said: stored or online, f"{loss}: planted leak, share of the optimum": leak}
+        rows += [
+            Row(each, text, f">= {BAR}", mean >= BAR) for each, (mean, text) in counted.items()
+        ]
+        cells = [loss, online[1], stored[1] if stored else "", leak[1]]
         runs = found[f"{loss} market"]
         cells += [over_seeds(runs, figure)[1] for figure in ("sharpe_ratio_mean", "growth_share")]
         speed, half = interval([run["runtime"]["updates_per_second"] for run in runs])
         table.append([*cells, f"{speed:.0f} +- {half:.0f}"])
     note = (
         f"Seeds {SEEDS[0]} to {SEEDS[-1]}, 95 % intervals over seeds and, on the market, paths;"
-        " speed depends on the machine and on what ran beside."
+        " speed depends on the machine and on what ran beside. All is learned online, but for the"
+        " column from stored rows: that is what counts of CQL and IQL on Garleanu-Pedersen."
     )
     hand_over("Losses, one by one", note, rows, table)
 

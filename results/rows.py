@@ -7,13 +7,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import trading_torchrl
+
 ROOT = Path(__file__).resolve().parent.parent
 SUFFIXES = (".py", ".yaml")
 
 
 def sources(*more: Path, recipes: bool = True) -> bytes:
     """A fingerprint of the package, of the recipes and their settings, and of ``more`` files."""
-    code = sorted((ROOT / "trading_torchrl").rglob("*.py"))
+    code = sorted(Path(trading_torchrl.__file__).parent.rglob("*.py"))
     if recipes:
         code += sorted(each for each in (ROOT / "recipes").rglob("*") if each.suffix in SUFFIXES)
     digest = hashlib.sha256()

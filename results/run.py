@@ -54,6 +54,8 @@ TRAINING = tuple(name for name in EXPERIMENTS if name.startswith("learn_") or na
 def fingerprint(name: str) -> str:
     """Of all the code a figure depends on."""
     own = [HERE / f"{each}.py" for each in (name, "rows", "runs")] + [ROOT / "constraints.txt"]
+    if name.startswith("learn_"):  # they share lists of runs
+        own += sorted(HERE.glob("learn_*.py"))
     own += sorted((ROOT / "tests" / "envs").glob("*.py"))
     return sources(*own, recipes=name in TRAINING).hex()
 

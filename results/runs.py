@@ -6,15 +6,23 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from omegaconf import OmegaConf
 from tqdm import tqdm
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "recipes"))
-from many_runs import Job, command, run_all
+from compare import settings_of
+from many_runs import RECIPES, Job, command, run_all
 
-__all__ = ["SEEDS", "command", "train_all", "train_each"]
+__all__ = ["SEEDS", "command", "sweep", "train_all", "train_each"]
 
 RUNS = Path(__file__).resolve().parent / ".cache" / "runs"
 SEEDS = range(5)
+
+
+def sweep(name: str) -> dict[str, list[str]]:
+    """Overrides by setting, of a file in ``recipes/conf/sweep``."""
+    listed = OmegaConf.to_container(OmegaConf.load(RECIPES / "conf" / "sweep" / f"{name}.yaml"))
+    return settings_of({"sweep": listed, "settings": None})
 
 
 def train_all(

@@ -63,9 +63,7 @@ class GoalTrading(Trading):
         env.append_transform(goals)
         return env
 
-    def _episodes(
-        self, market: Market, accounts: int, seed: int, **changed: Any
-    ) -> TransformedEnv:
+    def _episodes(self, market: Market, accounts: int, seed: int, **changed: Any) -> TransformedEnv:
         """As many episodes side by side, on bars of this market."""
         settings = {**self.seen, **self.settings, **changed}
         env = TradingEnv(market, accounts, emit=self.emitted(), seed=seed, **settings)

@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,11 +14,12 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "recipes"))
-from compare import for_hydra, main, settings_of, split_at, written
+import many_runs
+from compare import check_alike, for_hydra, main, settings_of, split_at, written
 from comparison import Comparison, chosen, in_one_go
 from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from many_runs import Done, Job
+from many_runs import Done, Job, changed, composed, ended, run_all
 from omegaconf import OmegaConf
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -133,7 +135,7 @@ def test_the_table_is_what_the_runs_said(interrupted):
 def test_a_run_that_fails_is_named_and_the_others_stay(interrupted):
     failed = interrupted["told"]["failed"]
     assert [(each["setting"], each["seed"]) for each in failed] == [("broken", 0), ("broken", 1)]
-    assert "lr must be above 0, got -1" in failed[0]["said"]
+    assert failed[0]["said"].splitlines()[-2:] == ["lr must be above 0, got -1", "exit code 1"]
     out = interrupted["done"].stdout
     assert "failed: broken, seed 1" in out
     assert re.search(r"^broken +0 +n/a", out, re.MULTILINE)
@@ -174,6 +176,8 @@ def test_what_is_there_is_not_repeated(interrupted):
         (["settings=[loss=sac, loss=sick]"], "Could not find 'loss/sick'"),
         (["settings=[learning_rate=1]"], "'learning_rate=1' is not a setting of offpolicy"),
         (["settings=[lr=1, env.problem=Merton]"], "differ in env.problem"),
+        (["settings=[lr=1, +env.cost=2]"], "'lr=1' and '+env.cost=2' differ in env.cost"),
+        (["settings=[lr=1, loss=redq critics=20]"], "'loss=redq critics=20': critics=20: REDQ"),
         (["settings=[lr=1]", "seeds=0"], "seeds must be a whole number of at least 1, got 0"),
         (["settings=[lr=1]", "split=train"], "split is validation or test, got 'train'"),
         (["settings=[lr=1]", "reach=growth"], "reach is figure:level"),
@@ -213,6 +217,32 @@ def test_hydra_hands_on_what_was_written(text):
     assert for_hydra("seeds=2") == "seeds=2"
 
 
+def test_what_belongs_to_the_agent_or_its_training_may_differ(tmp_path):
+    free = [
+        [], ["env.actions=discrete", "loss=sac_discrete"], ["env.risk_aversion=1"], ["window=4"],
+        ["+env.episode_bars=100"], ["env.num_envs=8"], ["+env.smoothing=1"],
+        ["+env.compiled=false"], ["reward=log_return"],
+    ]  # fmt: skip
+    check_alike([job(tmp_path, *overrides) for overrides in free])
+    for world in (
+        "env.short=false", "env.max_position=0.5", "+env.commission=0.01", "+env.fill=close",
+        "env=long_only", "market=martingale",
+    ):  # fmt: skip
+        with pytest.raises(SystemExit, match="differ in"):
+            check_alike([job(tmp_path), job(tmp_path, world)])
+
+
+def test_numbers_and_choices_are_one_list_for_results_and_comparisons(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "results"))
+    import learn_discrete
+
+    sweep = OmegaConf.to_container(OmegaConf.load(ROOT / "recipes/conf/sweep/actions.yaml"))
+    listed = settings_of({"sweep": sweep, "settings": None})
+    assert {"env.actions=discrete", "loss=sac_discrete"} == {*listed["discrete"]}
+    often = learn_discrete.OFTEN
+    assert {name: [*often, *each] for name, each in listed.items()} == learn_discrete.RUNS
+
+
 def test_the_sweep_of_losses_names_losses_that_there_are():
     sweep = OmegaConf.to_container(OmegaConf.load(ROOT / "recipes/conf/sweep/losses.yaml"))
     named = {each for overrides in settings_of({"sweep": sweep, "settings": None}).values()
@@ -240,6 +270,127 @@ def test_a_folder_is_a_run(tmp_path, monkeypatch):
         job(tmp_path, "loss=sac", "tau=0.1", "market=csv", f"market.path={prices}"),
     ]
     assert len({each.folder for each in (one, *others)}) == 5
+
+
+@pytest.fixture
+def own_code(tmp_path, monkeypatch):
+    """A loss in a module with a helper, one in a package, and one in a package without a file."""
+    monkeypatch.syspath_prepend(tmp_path / "here")
+    for path in ("mine.py", "helper.py", "whole/__init__.py", "whole/deep/a.py", "bare/b.py"):
+        (tmp_path / "here" / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "here" / path).write_text("x = 1\n")
+    return tmp_path / "here"
+
+
+@pytest.mark.parametrize(
+    ("target", "edited", "matters"),
+    [
+        ("mine.Loss", "mine.py", True),
+        ("mine.Loss", "helper.py", True),
+        ("mine.Loss", "whole/deep/a.py", False),
+        ("whole.deep.a.Loss", "whole/deep/a.py", True),
+        ("bare.b.Loss", "bare/b.py", True),
+        ("bare.b.Loss", "helper.py", False),
+    ],
+)
+def test_what_changes_while_a_run_waits_is_named(tmp_path, own_code, target, edited, matters):
+    one = job(tmp_path, f"loss._target_={target}")
+    assert changed(one) == []
+    (own_code / edited).write_text("x = 2\n")
+    assert changed(one) == ([f"the code of {target.split('.')[0]}"] if matters else [])
+    again = job(tmp_path, f"loss._target_={target}")
+    assert (again.folder == one.folder) is not matters
+
+
+def test_data_package_recipes_and_settings_are_looked_at_too(tmp_path, monkeypatch):
+    prices, package, recipes = (tmp_path / name for name in ("prices.csv", "package", "recipes"))
+    prices.write_text("a")
+    package.mkdir()
+    (package / "code.py").write_text("x = 1\n")
+    shutil.copytree(ROOT / "recipes", recipes, ignore=shutil.ignore_patterns("__pycache__"))
+    assert Path(many_runs.trading_torchrl.__file__).parent == many_runs.PACKAGE
+    monkeypatch.setattr(many_runs, "PACKAGE", package)
+    monkeypatch.setattr(many_runs, "RECIPES", recipes)
+    edits = {
+        prices: f"market.path={prices}",
+        package / "code.py": "the package trading_torchrl",
+        recipes / "loop.py": "the code of recipes/",
+        recipes / "conf" / "offpolicy.yaml": "the settings in recipes/conf",
+    }
+    for path, name in edits.items():
+        one = job(tmp_path, "market=csv", f"market.path={prices}")
+        assert changed(one) == []
+        path.write_text(path.read_text().replace("tau: 0.005", "tau: 0.006") + "\n# more\n")
+        assert changed(one) == [name]
+    (recipes / "evaluate.py").write_text("")  # of another recipe
+    one = job(tmp_path, "market=csv", f"market.path={prices}")
+    (recipes / "evaluate.py").write_text("x = 1\n")
+    assert changed(one) == []
+    (recipes / "conf" / "offpolicy.yaml").write_text("a: b: c")
+    assert changed(one)[0].startswith("what offpolicy.py reads (")
+
+
+def test_a_run_whose_code_changed_is_not_run(tmp_path, own_code):
+    one = job(tmp_path, "loss._target_=mine.Loss")
+    (own_code / "helper.py").write_text("x = 2\n")
+    (done,) = run_all([one], 1)
+    assert done.failure == (
+        "not run: the code of mine changed while it waited for its turn; the same command runs it"
+        " as it is now"
+    )
+    assert not one.folder.exists()
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("print('as far as this'); exit(3)", "as far as this\nexit code 3"),
+        ("import os; print('so far', flush=True); os.kill(os.getpid(), 9)",
+         "so far\nkilled by signal 9 (Killed): for want of memory, perhaps; try jobs=1"),
+        ("exit(4)", "exit code 4"),
+    ],
+)  # fmt: skip
+def test_how_a_run_ended_is_told_whatever_it_said(tmp_path, monkeypatch, code, said):
+    monkeypatch.setattr(many_runs, "command", lambda *_, **__: [sys.executable, "-c", code])
+    (done,) = run_all([job(tmp_path)], 1)
+    assert done.failure == said
+    assert ended(-15) == "killed by signal 15 (Terminated)"
+
+
+def test_a_network_of_symbols_brings_a_market_unless_one_is_chosen():
+    alone = composed("offpolicy", ["network=per_symbol"])
+    assert alone["market"]["source"] == "synthetic_symbols"
+    assert alone == composed("offpolicy", ["network=per_symbol", "market=ten_symbols"])
+    blind = composed("offpolicy", ["market=ten_symbols"])
+    assert {key for key in alone if alone[key] != blind[key]} == {"network"}  # learn_on is the same
+    own = composed("offpolicy", ["market=synthetic", "network=per_symbol"])
+    plain = composed("offpolicy", [])
+    assert {key for key in own if own[key] != plain[key]} == {"network"}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (["loss=redq", "critics=20"], "critics=20: REDQLoss does not read critics, so that nothing"
+                                      " would change; it has loss.qvalue_network.members=10"),
+        (["loss=sac_discrete", "temperature.entropy=-1"], "loss.target_entropy=auto"),
+        (["loss=sac_discrete", "temperature={start: 0.1, entropy: 1}"], "read temperature.entropy"),
+        (["loss=td3", "++temperature.start=1"], "TD3Loss does not read temperature.start"),
+        (["loss=bc", "gamma=0.9"], "BCLoss does not read gamma, so that nothing would change; it"
+                                   " has no settings of its own"),
+        (["loss.gamma=0.9", "gamma=0.8"], "does not read gamma"),
+    ],
+)  # fmt: skip
+def test_a_shared_setting_that_a_loss_does_not_read_is_refused(overrides, said):
+    with pytest.raises(SystemExit, match=re.escape(said)):
+        composed("offpolicy", overrides)
+    composed("offpolicy", ["loss=sac_discrete", "temperature={start: 0.1}", "critics=3"])
+
+
+def test_all_that_losses_share_is_known():
+    files = (ROOT / "recipes" / "conf" / "loss").glob("*.yaml")
+    found = {name for path in files for name in re.findall(r"\$\{(.+?)\}", path.read_text())}
+    assert found == {*many_runs.composing.SHARED}
 
 
 def run(**figures):
@@ -307,6 +458,25 @@ def test_a_difference_is_marked_where_it_is_clear():
     other = [("b", seed, run(share=0.1 * seed + 1 + 0.01 * seed)) for seed in range(3)]
     rows = compared("ab", [*one, *other], ["share"]).difference_rows()
     assert rows == [["difference to a", "pairs", "share"], ["b", "3", "+1.01 ± 0.02484 *"]]
+
+
+def test_pairs_are_those_of_each_figure():
+    one = [("a", seed, run(share=1.0, ratio=1.0)) for seed in range(3)]
+    other = [("b", seed, run(share=2.0, ratio=2.0 if seed else math.nan)) for seed in range(3)]
+    rows = compared("ab", [*one, *other], ["share", "ratio"]).difference_rows()
+    assert rows[1][:2] == ["b", "3, 2"]
+    rows = compared("ab", [*one, *other], ["share"]).difference_rows()
+    assert rows[1][:2] == ["b", "3"]
+
+
+def test_what_learns_from_stored_rows_is_told_in_updates():
+    rows = [{"frames": 0, "updates": 50 * (i + 1), "share": 0.5 * i} for i in range(3)]
+    offline = run(share=1.0) | {"evaluations": rows}
+    told = compared("a", [("a", 0, offline)], ["share"], ("share", 0.5)).summary()
+    assert told["clock"] == "updates"
+    assert told["settings"]["a"]["reach"]["updates"] == {0: 100}
+    assert told["settings"]["a"]["curves"]["share"]["updates"] == [50, 100, 150]
+    assert "frames" not in json.dumps(told)
 
 
 def test_speed_is_of_runs_in_one_go():

@@ -18,6 +18,8 @@ from running import (
     trained,
 )
 
+from trading_torchrl.checkpoint import Checkpoints, load
+
 
 @pytest.mark.parametrize("loss", ["td3", "ddpg", "redq", "tqc", "crossq", "sac_torchrl"])
 def test_another_loss_is_one_word(straight, tmp_path, loss):
@@ -103,11 +105,11 @@ def as_the_docs_have_it(folder, page, begins, code, settings):
         (folder / path).write_text(("import torch\n" if kind == "python" else "") + found[1])
 
 
-def run_own(folder, name, settings, *overrides):
+def run_own(folder, name, settings, *overrides, recipe="offpolicy"):
     given = ["--config-dir", str(folder / "conf"), f"hydra.run.dir={folder / name}"]
     path = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
     return subprocess.run(
-        [*command("offpolicy", None, *given, *overrides), settings.replace("/", "=")],
+        [*command(recipe, None, *given, *overrides), settings.replace("/", "=")],
         capture_output=True, text=True, env=os.environ | {"PYTHONPATH": path}, cwd=folder,
     )  # fmt: skip
 
@@ -123,6 +125,57 @@ def test_what_is_your_own_as_the_docs_have_it(
     metrics = metrics_of(tmp_path / "run")
     assert metrics["updates"] > 0
     assert np.isfinite(metrics["figures"].get("growth", 0.0))
+
+
+OWN_CODE = """
+import torch
+from torch import nn
+from trading_torchrl.objectives import SACLoss
+
+
+class Ends(SACLoss):
+    @property
+    def in_keys(self):
+        return [*super().in_keys, ("next", "truncated")]
+
+    def forward(self, tensordict):
+        assert tensordict["next", "truncated"].dtype is torch.bool
+        return super().forward(tensordict)
+
+
+class Normalised(nn.Sequential):
+    def __init__(self, inputs, hidden, outputs):
+        width = hidden[0]
+        super().__init__(
+            nn.Linear(inputs, width), nn.BatchNorm1d(width), nn.ReLU(), nn.Linear(width, outputs)
+        )
+
+    def forward(self, *inputs):
+        return super().forward(torch.cat(inputs, -1))
+"""
+
+
+def running_means(folder):
+    averaged = Checkpoints(folder / "checkpoints").newest()[1]["averaged"]
+    return [value for key, value in averaged.items() if key.endswith("running_mean")]
+
+
+def test_what_a_loss_reads_is_kept_and_the_averaged_actor_normalises(tmp_path):
+    """Online, and offline with what was kept."""
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "my_own.py").write_text(OWN_CODE)
+    short = [*REFERENCE, "stop_at=160", "replay.save=true", "loss._target_=my_own.Ends"]
+    done = run_own(tmp_path, "run", "network._target_=my_own.Normalised", *short)
+    assert done.returncode == 0, done.stderr
+    assert load(tmp_path / "run" / "replay.pt")["spec"]["next.truncated"] == ["bool", 1]
+    offline = [f"data={tmp_path / 'run'}", "updates=10", "threads=1", "loss=cql"]
+    offline += ["evaluate_every=10", "loss._target_=my_own.Ends", "~loss.weight", "~loss.drawn"]
+    done = run_own(tmp_path, "offline", "seed=1", *offline, recipe="offline")
+    assert done.returncode == 0, done.stderr
+    for name in ("run", "offline"):
+        means = running_means(tmp_path / name)
+        assert means
+        assert all(mean.abs().min() > 0 for mean in means)
 
 
 def test_a_broken_reward_of_your_own_is_refused(tmp_path):

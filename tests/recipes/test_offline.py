@@ -137,6 +137,27 @@ def test_iql_learns_online_too(tmp_path):
     assert done("offpolicy", tmp_path, *REFERENCE, "loss=iql")["updates"] == 32
 
 
+def test_fine_tuning_collects_what_it_was_told_to_and_leaves_it(data, tmp_path):
+    """Few updates a frame: the last one owes far more frames than are to be collected."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    given = [*OFFLINE[:2], "evaluate_every=60", "replay.save=true"]
+    tuned = ["updates_per_frame=0.0005", "fine_tune_frames=100"]
+    metrics = done("offline", first, f"data={data}", *given, *tuned)
+    assert (metrics["updates"], metrics["frames"]) == (61, 104)  # by batches of 8
+    saved, known = load(first / "replay.pt"), load(data / "replay.pt")
+    assert (saved["filled"], saved["frames"], saved["wrapped"]) == (424, 424, False)
+    assert saved["rows"]["action"][:320].equal(known["rows"]["action"])
+    again = done("offline", second, f"data={first}", *given[:-1], "loss=bc")
+    assert again["data"]["filled"] == 424
+    assert not (second / "replay.pt").exists()
+
+    settings = (first / "config.yaml").read_text()
+    refused = run("offline", None, f"resume={first}", "fine_tune_frames=96")
+    assert refused.returncode == 1
+    assert "fine_tune_frames=96: this run has collected 104 already" in refused.stderr
+    assert (first / "config.yaml").read_text() == settings
+
+
 def test_cloning_is_refused_where_it_would_learn_from_itself(data, tmp_path):
     refused = run("offpolicy", tmp_path, *REFERENCE, "loss=bc")
     assert refused.returncode == 1
@@ -174,7 +195,7 @@ def stored(monkeypatch):
 
 def settings_of(stored, *overrides):
     with initialize_config_dir(str(ROOT / "recipes" / "conf"), version_base="1.3"):
-        config = stored.with_data(compose("offline", list(overrides)))
+        config = stored.with_data(compose("offline", list(overrides)), overrides)
     settings = OmegaConf.to_container(config, resolve=False)
     return settings | {"num_envs": settings["env"].pop("num_envs")}
 
@@ -191,6 +212,49 @@ def test_networks_that_saw_another_scale_are_refused(stored):
         stored.check_sight(task(0.5), task(0.0))
 
 
+def data_of(folder, market, env, **others):
+    """What a run on a market says of itself."""
+    with initialize_config_dir(str(ROOT / "recipes" / "conf"), version_base="1.3"):
+        config = compose("offpolicy", [f"market={market}", f"env={env}"])
+    choices = {"market": market, "env": env, "loss": "sac", "network": "mlp", **others}
+    OmegaConf.set_struct(config, False)
+    config.choices = choices
+    folder.mkdir(parents=True)
+    OmegaConf.save(config, folder / "config.yaml", resolve=True)
+    return f"data={folder}"
+
+
+@pytest.mark.parametrize("env", ["long_short", "long_only"])
+def test_what_learns_best_with_a_loss_follows_the_data(stored, tmp_path, env):
+    data = data_of(tmp_path / "data", "synthetic", env)
+    iql = settings_of(stored, data)
+    assert iql["loss"]["temperature"] == 0.02
+    assert iql["choices"] == {"market": "synthetic", "env": env, "loss": "iql", "network": "mlp"}
+    cql = settings_of(stored, data, "loss=cql", "loss.drawn=7")
+    assert (cql["loss"]["weight"], cql["loss"]["drawn"]) == (0.01, 7)
+    assert settings_of(stored, data, "loss.temperature=0.5")["loss"]["temperature"] == 0.5
+
+
+def test_what_learns_best_elsewhere_does_not_apply(stored, tmp_path):
+    data = data_of(tmp_path / "data", "synthetic", "garleanu_pedersen")
+    assert settings_of(stored, data)["loss"]["temperature"] == 1.0
+    assert settings_of(stored, data, "loss=td3")["lr"] == 1e-3
+
+
+def test_a_network_of_symbols_learns_from_the_market_of_the_data(stored, tmp_path):
+    data = data_of(tmp_path / "data", "martingale", "long_short")
+    settings = settings_of(stored, data, "+network=per_symbol")
+    assert settings["market"]["knobs"] == {
+        "volatility": 1.0, "trend": 1.0, "noise": 0.5, "stability": 150, "predictability": 0.0
+    }  # fmt: skip
+    assert settings["network"]["_target_"].endswith("PerSymbolMLP")
+    assert settings["choices"]["market"] == "martingale"
+    assert settings["choices"]["network"] == "per_symbol"
+    with initialize_config_dir(str(ROOT / "recipes" / "conf"), version_base="1.3"):
+        config, _ = stored.composed("offline", [data, "+network=per_symbol"])
+    assert {*config.market} == {"report_split"}  # the same for all that are compared on these data
+
+
 @pytest.mark.parametrize(
     ("overrides", "said"),
     [
@@ -198,6 +262,8 @@ def test_networks_that_saw_another_scale_are_refused(stored):
         (["data=nowhere"], "nowhere is not a run's folder"),
         (["data=DATA", "+env.cost=2"], "env is as the data have it"),
         (["data=DATA", "+market.noise=2"], "market.noise is as the data have it"),
+        (["data=DATA", "market=csv"], "market is as the data have it"),
+        (["data=DATA", "+network=per_symbol", "market=ten_symbols"], "market is as the data have"),
         (["data=DATA", "+window=8"], "window is as the data have it"),
         (["data=DATA", "fine_tune_frames=-1"], "fine_tune_frames must be a whole number"),
         (["data=DATA", "fine_tune_frames=9", "updates_per_frame=0"], "updates_per_frame above 0"),
@@ -224,7 +290,10 @@ def test_rows_of_other_settings_are_refused(stored, data, tmp_path):
     assert fewer.keys() == {"observation", "next"}
     assert fewer["next"].keys() == {"reward"}
     assert fewer["observation"].equal(rows["rows"]["observation"])
-    with pytest.raises(SystemExit, match="collect anew"):
+    with pytest.raises(SystemExit, match=r"lacks next\.done, which .* collect with them"):
         stored.rows_for(task, [*task.stored, ("next", "done")], rows, data)
+    other = {**rows, "spec": rows["spec"] | {"action": ["int64"]}}
+    with pytest.raises(SystemExit, match=r"action as .*int64.* collect anew"):
+        stored.rows_for(task, task.stored, other, data)
     with pytest.raises(SystemExit, match=r"collect with replay\.save=true"):
         stored.read_replay(tmp_path, settings)

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from running import TINY, metrics_of, run, same, trained
+from running import TINY, done, metrics_of, run, same, trained
 
 from trading_torchrl.checkpoint import Checkpoints, load
 
@@ -15,7 +15,7 @@ SMALL = [
     "evaluate_every=640", "checkpoint_every=320", "+env.compiled=false",
     "++env.episode_bars=100", "network=per_symbol",
 ]  # fmt: skip
-TEN = [*SMALL, "market=ten_symbols", "market.bars=1_000", "market.embargo=5"]
+TEN = [*SMALL, "market.bars=1_000", "market.embargo=5"]  # the market comes with the network
 FEW = [
     "market.train.paths=2", "market.train.bars=300", "market.validation.bars=60",
     "market.test.paths=2", "market.test.bars=80",
@@ -59,7 +59,7 @@ def three(tmp_path_factory):
     """A run on three of the ten symbols."""
     folder = tmp_path_factory.mktemp("three")
     overrides = [*TEN, "market.only=[CEDAR,ELDER,ROWAN]"]
-    return folder, overrides, trained(folder, *overrides)
+    return folder, overrides, trained(folder, *overrides, "replay.save=true")
 
 
 def test_figures_of_each_symbol_are_in_all_that_a_run_leaves(three):
@@ -92,6 +92,15 @@ def test_heads_are_saved_by_name(three):
     assert {key.split(".")[-2] for key in heads} == {"CEDAR", "ELDER", "ROWAN"}
 
 
+def test_stored_rows_are_learned_from_with_the_same_heads(three, tmp_path):
+    folder, _, _ = three
+    settings = ["threads=1", "updates=20", "evaluate_every=20", "loss=cql", "gamma=0.9"]
+    metrics = done("offline", tmp_path, f"data={folder}", *settings)
+    assert list(metrics["symbols"]) == ["CEDAR", "ELDER", "ROWAN"]
+    heads = part(saved_of(tmp_path)["averaged"], "heads")
+    assert {key.split(".")[-2] for key in heads} == {"CEDAR", "ELDER", "ROWAN"}
+
+
 def test_a_frozen_trunk_stays_and_the_run_goes_on_bit_for_bit_without_the_first(three, tmp_path):
     folder, overrides, _ = three
     moved = tmp_path / "moved"
@@ -105,8 +114,8 @@ def test_a_frozen_trunk_stays_and_the_run_goes_on_bit_for_bit_without_the_first(
     finally:
         moved.rename(folder)
     # What it began with may be gone.
-    done = run("offpolicy", None, f"resume={halves}", "stop_at=null")
-    assert done.returncode == 0, done.stderr
+    ended = run("offpolicy", None, f"resume={halves}", "stop_at=null")
+    assert ended.returncode == 0, ended.stderr
     assert same(whole, metrics_of(halves))
     before, after = saved_of(folder), saved_of(halves)
     trunk = part(before["averaged"], "trunk")
@@ -149,7 +158,7 @@ def test_a_new_symbol_of_your_own_gets_a_head(tmp_path):
 def test_what_does_not_fit_is_refused(three, tmp_path):
     folder, overrides, _ = three
     for given, said in (
-        ([*SMALL, *FEW], "choose market=ten_symbols"),
+        ([*SMALL, "market=synthetic", *FEW], "choose market=ten_symbols"),
         (
             [*TINY, "env=pendulum", "env.num_envs=1", "network=per_symbol"],
             "Pendulum-v1 has no symbols",

@@ -1,6 +1,6 @@
 """Networks and distributions of the agents."""
 
-from trading_torchrl.modules.averages import follow_slowly, frozen
+from trading_torchrl.modules.averages import follow_slowly, frozen, moving
 from trading_torchrl.modules.curiosity import Curiosity, Surprise
 from trading_torchrl.modules.discrete import (
     make_discrete_actor,
@@ -53,4 +53,5 @@ __all__ = [
     "make_normalised_critics",
     "make_q_actor",
     "make_value",
+    "moving",
 ]

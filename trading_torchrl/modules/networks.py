@@ -88,7 +88,7 @@ class EnsembleMLP(nn.Module):
         super().__init__()
         if members < 1:
             raise ValueError(f"an ensemble has at least 1 member, got {members}")
-        self.members = members
+        self.members, self.outputs = members, outputs
         self.weights, self.biases = nn.ParameterList(), nn.ParameterList()
         for fan_in, fan_out in _sizes(inputs, hidden, outputs):
             bound = 1 / math.sqrt(fan_in)  # as in nn.Linear
@@ -126,6 +126,7 @@ class Ensemble(nn.Module):
     def __init__(self, networks: Sequence[nn.Module]) -> None:
         super().__init__()
         self.networks = nn.ModuleList(networks)
+        self.members = len(self.networks)
 
     def forward(self, *inputs: Tensor) -> Tensor:
         """``[*batch, members, outputs]``."""

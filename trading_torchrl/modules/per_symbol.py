@@ -142,6 +142,7 @@ class PerSymbolMLP(nn.Module):
         )
         self.heads = SymbolHeads(symbols, width, outputs, members)
         self.freeze_trunk = freeze_trunk
+        self.members, self.outputs = members, outputs
         self.trunk.requires_grad_(not freeze_trunk)
 
     @classmethod

@@ -14,7 +14,7 @@ from tensordict.utils import NestedKey
 from torch import Tensor
 from torchrl.objectives import LossModule
 
-from trading_torchrl.modules.averages import follow_slowly
+from trading_torchrl.modules.averages import follow_slowly, moving
 
 
 def without_masked(
@@ -98,7 +98,8 @@ class ActorCriticLoss(LossModule):
         self._targets: list[Tensor] = []
         if self.slow_critics:
             self.target_qvalue_network = deepcopy(qvalue_network).requires_grad_(False)
-            self._targets = list(self.target_qvalue_network.parameters())
+            self._targets = moving(self.target_qvalue_network)
+        self._followed = moving(qvalue_network)
         self.gamma, self.reduction = gamma, reduction
         if objective_weights is not None:
             weights = torch.as_tensor(objective_weights, dtype=torch.float32)
@@ -131,7 +132,7 @@ class ActorCriticLoss(LossModule):
     def update_targets(self, rate: float) -> None:
         """Moves the target critics by ``rate`` of the way to the critics."""
         if self._targets:
-            follow_slowly(self._targets, self._critics, rate)
+            follow_slowly(self._targets, self._followed, rate)
 
     @torch.no_grad()
     def _shown(self, tensordict: TensorDictBase, **values: Tensor) -> dict[str, Tensor]:

@@ -46,16 +46,21 @@ class REDQLoss(SACLoss):
         if subset < 1:
             raise ValueError(f"subset must be at least 1 critic, got {subset}")
         self.subset = subset
+        # Networks that do not say how many they are show it at the first call.
+        self._check(getattr(qvalue_network, "members", None) or subset)
 
     def _believed(self, values: Tensor, weights: Tensor | None) -> Tensor:
         members = values.shape[-2]
+        self._check(members)
+        drawn = torch.randperm(members, device=values.device)[: self.subset]
+        return super()._believed(values.index_select(-2, drawn), weights)
+
+    def _check(self, members: int) -> None:
         if members < self.subset:
             raise ValueError(
                 f"a target is made of {self.subset} critics and there are {members}: build more"
                 " critics, or choose a smaller subset"
             )
-        drawn = torch.randperm(members, device=values.device)[: self.subset]
-        return super()._believed(values.index_select(-2, drawn), weights)
 
     def _worth(self, values: Tensor, weights: Tensor | None) -> Tensor:
         return self._total(values, weights).mean(-1)

@@ -10,7 +10,7 @@ from tensordict import TensorDict, TensorDictBase
 from tensordict.nn import ProbabilisticTensorDictModule, TensorDictModule, dispatch
 from torch import Tensor
 
-from trading_torchrl.modules.averages import follow_slowly, frozen
+from trading_torchrl.modules.averages import follow_slowly, frozen, moving
 from trading_torchrl.objectives.actor_critic import ActorCriticLoss
 
 
@@ -86,8 +86,7 @@ class TD3Loss(ActorCriticLoss):
         self.target_noise, self.noise_clip = target_noise, noise_clip
         self.actor_every = actor_every
         self.target_actor_network = deepcopy(actor_network).requires_grad_(False)
-        self._actor = list(actor_network.parameters())
-        self._target_actor = list(self.target_actor_network.parameters())
+        self._actor, self._target_actor = moving(actor_network), moving(self.target_actor_network)
         self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
 
     # Without a batch size: guessed from tensors of width 1 it would be one dimension too long.

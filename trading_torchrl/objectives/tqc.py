@@ -64,16 +64,21 @@ class TQCLoss(SACLoss):
         if dropped < 0:
             raise ValueError(f"dropped must be at least 0 quantiles, got {dropped}")
         self.dropped = dropped
+        # Networks that do not say how many quantiles they have show it at the first call.
+        self._check(getattr(qvalue_network, "outputs", None) or dropped + 1)
 
     def _believed(self, values: Tensor, weights: Tensor | None) -> Tensor:
         members, quantiles = values.shape[-2:]
+        self._check(quantiles)
+        ordered = values.flatten(-2).sort(-1).values
+        return ordered[..., : members * (quantiles - self.dropped)]
+
+    def _check(self, quantiles: int) -> None:
         if self.dropped >= quantiles:
             raise ValueError(
                 f"{self.dropped} quantiles are dropped and a critic has {quantiles}: build critics"
                 " with more outputs, or drop fewer"
             )
-        ordered = values.flatten(-2).sort(-1).values
-        return ordered[..., : members * (quantiles - self.dropped)]
 
     def _one_step(self, tensordict: TensorDictBase, following: Tensor) -> Tensor:
         # Every quantile of what follows meets the one reward.
