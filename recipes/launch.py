@@ -265,10 +265,6 @@ def _gone_on_with(given: dict[str, Any], folder: Path, kind: type[R]) -> tuple[R
         )
     if name != "newest":
         go_back(checkpoints, name, kind.clock)
-    if longer:
-        kept = OmegaConf.merge(OmegaConf.load(folder / SAVED), longer)
-        OmegaConf.save(kept, folder / f"{SAVED}.new")
-        os.replace(folder / f"{SAVED}.new", folder / SAVED)
     return run, settings
 
 
