@@ -52,7 +52,11 @@ class Curious:
 
     def learn(self, sample: TensorDictBase, update: int) -> list[str]:
         """One step of the models, if it is their turn; what is not finite."""
-        self.seen["intrinsic"] = sample["next", "intrinsic"].mean()
+        after = sample["next"]
+        added = after["added"].mean()
+        extrinsic = (after["reward"] - after["added"]).abs().mean()
+        self.seen["intrinsic"] = after["intrinsic"].mean()
+        self.seen["share"] = added / (added + extrinsic).clamp(min=1e-12)
         if update % self.every:
             return []
         losses = self.loss(sample)
@@ -69,8 +73,13 @@ class Curious:
         named = {
             "icm/forward_loss": "forward", "icm/inverse_loss": "inverse",
             "icm/total_loss": "total", "icm/intrinsic_reward_mean": "intrinsic",
+            "icm/intrinsic_share": "share",
         }  # fmt: skip
         return {name: float(self.seen[key]) for name, key in named.items() if key in self.seen}
+
+    def told(self) -> dict[str, float]:
+        """What a run says of them at its end: how many numbers they learn, and figures."""
+        return {"numbers": sum(each.numel() for each in self.trained), **self.figures()}
 
 
 @plainly(ValueError)

@@ -221,6 +221,7 @@ def main(config: DictConfig) -> None:
         "updates": count["updates"],
         "stopped": stopped,
         "state_coverage": visits.coverage if visits else None,
+        "curiosity": curious.told() if curious else None,
         "parameters_sha256": parameters_sha256(
             loss, averaged, *([curious.loss] if curious else [])
         ),

@@ -51,6 +51,7 @@ def test_either_alone_on_a_reference_problem(tmp_path, settings):
     assert (whole["state_coverage"] is None) == (settings is BITS)
     if settings is MAZE:
         assert 0 < whole["state_coverage"] <= 1
+        assert 0 < whole["curiosity"]["icm/intrinsic_share"] <= 1
     assert same(whole, stopped_and_resumed(tmp_path / "halves", settings, 560))
 
 

@@ -29,9 +29,10 @@ class CuriosityReward(Transform):
 
     Append it to a replay buffer after what scales rewards: it is computed on the batch that is
     sampled, by the models as they are by then. Or call it on any batch with ``next``, such as a
-    collector's, for learners on policy. Writes ``("next", "intrinsic")`` ``[*, 1]`` and ``("next",
-    "reward")``. Until ``warmup_frames`` rows went into the buffer and ``warmup_batches`` were
-    sampled, rewards stay as they are; called by hand, tell them by :meth:`count`.
+    collector's, for learners on policy. Writes in ``next``, each ``[*, 1]``: ``intrinsic``,
+    ``added`` (what of it is in the reward) and ``reward``. Until ``warmup_frames`` rows went into
+    the buffer and ``warmup_batches`` were sampled, rewards stay as they are; called by hand, tell
+    it the frames by :meth:`count`.
 
     The models are those of :class:`~trading_torchrl.objectives.ICMLoss`, which trains them: they
     are no part of this transform's state.
@@ -124,8 +125,9 @@ class CuriosityReward(Transform):
         intrinsic = (intrinsic if on else torch.zeros_like(intrinsic)).unsqueeze(-1)
         tensordict, following = tensordict.copy(), following.copy()
         following.set("intrinsic", intrinsic)
+        added = (self.share * intrinsic).clamp(max=self.cap * self.extrinsic.clamp(min=1.0))
+        following.set("added", added)
         if on and self.share:
-            added = (self.share * intrinsic).clamp(max=self.cap * self.extrinsic.clamp(min=1.0))
             following.set(self.reward_key, (1 - self.share) * reward + added)
         return tensordict.set("next", following)
 
