@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 import hydra.utils
-from checks import plainly
 from composing import own_settings
 from tasks import Task
 from tensordict import unravel_key
@@ -54,7 +53,6 @@ SYMBOL = ("market", "symbol")
 """A network that reads it takes the names of the symbols as ``symbols``."""
 
 
-@plainly(ValueError)
 def make_agent(
     loss: Mapping[str, Any],
     network: Mapping[str, Any],
