@@ -22,8 +22,10 @@ WRITTEN = {"num_envs": "env.num_envs"}
 """Where a setting stands, if not under its own name."""
 
 
-def plainly(*kinds: type[Exception]) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """What raises one of these ends the recipe with its message alone.
+def plainly(
+    *kinds: type[Exception], before: str = ""
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """What raises one of these ends the recipe with its message alone, and what stands before it.
 
     Example:
         >>> @plainly(ValueError)
@@ -42,7 +44,7 @@ def plainly(*kinds: type[Exception]) -> Callable[[Callable[P, R]], Callable[P, R
             try:
                 return function(*args, **kwargs)
             except kinds as error:
-                raise SystemExit(str(error)) from error
+                raise SystemExit(f"{before}{error}") from error
 
         return called
 

@@ -82,7 +82,7 @@ class Curious:
         return {"numbers": sum(each.numel() for each in self.trained), **self.figures()}
 
 
-@plainly(ValueError)
+@plainly(ValueError, before="icm: ")
 def make_curious(settings: Mapping[str, Any] | None, task: Task) -> Curious | None:
     """What ``conf/icm`` describes; nothing where it is off."""
     if not settings:

@@ -16,7 +16,7 @@ from trading_torchrl.replay import Hindsight
 from trading_torchrl.replay.hindsight import RELABELED
 
 
-@plainly(ValueError)
+@plainly(ValueError, before="her: ")
 def make_hindsight(
     settings: Mapping[str, Any] | None, task: Task, storage: Storage
 ) -> Hindsight | None:

@@ -45,8 +45,11 @@ class GoalTrading(Trading):
         super().__init__(market, env, num_envs, window, seed, earlier)
         if self.base.rules.episode_bars >= self.base.rules.bars:
             raise ValueError("a return is reached by the end of an episode: env.episode_bars=500")
-        for split in (self.parts.validation, self.parts.test):
-            first_starts(split, window, self.base.rules.episode_bars)
+        for split in ("validation", "test"):
+            try:
+                first_starts(getattr(self.parts, split), window, self.base.rules.episode_bars)
+            except ValueError as error:
+                raise ValueError(f"market.{split}: {error}") from error
         self.env = self._with_goals(self.env, num_envs, seed)
         self.goals = Goals(self.goal)
         self.in_keys = (*self.in_keys, SEEN)

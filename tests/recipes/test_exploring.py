@@ -14,6 +14,7 @@ from running import (
 )
 
 CURIOUS = ["icm=on", "icm.hidden=[16]", "icm.features=8", "icm.warmup_frames=64", "icm.every=2"]
+CURIOUS_NAMES = [each.split("=")[0] for each in CURIOUS]
 BOTH = [
     *with_changes(
         MARKET, "++env.episode_bars=30", "market.validation.bars=120", "market.test.bars=120"
@@ -61,17 +62,21 @@ def test_either_alone_on_a_reference_problem(tmp_path, settings):
         (["env=pendulum", "her=on"], "has no goals; a market has"),
         (["env=merton", "count_places=true"], "has no places to count"),
         (["icm=on", "icm.every=0"], "icm.every must be a whole number of at least 1"),
-        (["icm=on", "icm.eta=-1"], "eta"),
-        (["her=on", "her.strategy=best"], "strategy"),
-        (["her=on", "her.k=-1"], "k"),
-        (["her=on", "her.goal.low=0.05"], "low"),
+        (["icm=on", "icm.eta=-1"], "icm: eta must not be negative, got -1"),
+        (["her=on", "her.strategy=best"], "her: strategy must be one of future, final"),
+        (["her=on", "her.k=-1"], "her: k must not be negative, got -1"),
+        (["her=on", "her.goal.low=0.05"], "low at most high; got low=0.05, high=0.02"),
         (["her=on", "env.episode_bars=null"], "env.episode_bars=500"),
+        (["her=on", "env.episode_bars=150"], "market.validation: episode_bars=150 after 63 bars"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(tmp_path, overrides, said):
     names = [each.split("=")[0] for each in overrides]
-    other = "env" in names
-    kept = [each for each in MARKET if not (other and each.lstrip("+").startswith("env."))]
+    kept = [each for each in BOTH if each.split("=")[0] not in (*names, *CURIOUS_NAMES, "her")]
+    if "env" in names:
+        kept = [each for each in kept if not each.lstrip("+").startswith("env.")]
+    elif "env.episode_bars" in names:
+        kept.remove("++env.episode_bars=30")
     ended = run("offpolicy", tmp_path, *kept, *overrides)
     assert ended.returncode != 0
     assert said in ended.stderr, ended.stderr[-600:]
