@@ -103,12 +103,8 @@ class EnsembleMLP(nn.Module):
         out = together.reshape(-1, together.shape[-1]).expand(self.members, -1, -1)
         *hidden, (last, offset) = zip(self.weights, self.biases, strict=True)
         for weight, bias in hidden:
-            out = torch.baddbmm(bias, out, weight).relu_()
-        if last.shape[-1] == 1:
-            # A product with one column is a sum, which is faster.
-            out = (out * last.transpose(1, 2)).sum(-1, keepdim=True) + offset
-        else:
-            out = torch.baddbmm(offset, out, last)
+            out = torch.bmm(out, weight).add_(bias).relu_()
+        out = torch.baddbmm(offset, out, last)
         return out.transpose(0, 1).reshape(*together.shape[:-1], self.members, out.shape[-1])
 
 
