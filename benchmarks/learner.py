@@ -43,6 +43,7 @@ from gymnasium import Env, spaces
 from tensordict import TensorDict
 from tensordict.nn import TensorDictModule
 from torch import Tensor, nn
+from torch.nn.utils import get_total_norm
 from torchrl import torchrl_logger
 from torchrl.data import LazyTensorStorage, ReplayBuffer
 from tqdm import tqdm
@@ -50,6 +51,7 @@ from tqdm import tqdm
 from trading_torchrl.descent import differentiate
 from trading_torchrl.machine import PRECISIONS, processor, set_precision
 from trading_torchrl.modules import follow_slowly, make_actor, make_critics
+from trading_torchrl.monitoring import broken
 from trading_torchrl.objectives import SACLoss
 
 ROWS = 100_000
@@ -150,6 +152,8 @@ def ours(shape: Shape, bare: bool) -> tuple[Run, int]:
             optimizer.step()
             loss.update_targets(TAU)
             follow_slowly(*both, AVERAGE)
+            if broken({"parameters": get_total_norm(trained)}):
+                raise ArithmeticError("a parameter is not finite")
 
     if not bare:
         gc.freeze()

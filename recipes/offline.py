@@ -27,6 +27,7 @@ from loop import UNJUDGED, Lately, due, evaluate, judge, reason, restore, state_
 from omegaconf import DictConfig
 from stored import OfflineRun, check_sight, keep_replay, read_replay, rows_for, with_data
 from tasks import make_task
+from torch.nn.utils import get_total_norm
 from torchrl.collectors import Collector
 from torchrl.data import LazyTensorStorage, ReplayBuffer
 from tqdm import tqdm
@@ -170,6 +171,7 @@ def main(config: DictConfig) -> None:
                     optimizer.step()
                     loss.update_targets(run.tau)
                     follow_slowly(*both, run.actor_average)
+                    wrong = broken({"parameters": get_total_norm(trained)})
 
                 # Watch.
                 figures: dict[str, float] = {}

@@ -27,6 +27,7 @@ from loop import UNJUDGED, Lately, due, evaluate, judge, reason, restore, state_
 from omegaconf import DictConfig
 from stored import keep_replay
 from tasks import make_task
+from torch.nn.utils import get_total_norm
 from torchrl.collectors import Collector
 from torchrl.data import LazyTensorStorage, ReplayBuffer
 from torchrl.envs import Compose
@@ -150,6 +151,7 @@ def main(config: DictConfig) -> None:
                     follow_slowly(*both, run.actor_average)
                     count["updates"] += 1
                     count["owed"] -= 1
+                wrong = wrong or broken({"parameters": get_total_norm(trained)})
 
                 # Watch.
                 figures: dict[str, float] = {}
