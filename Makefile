@@ -34,12 +34,13 @@ types: $(READY)  ## type checks
 results: $(READY) ## every figure of docs/results.md: hours, resumable
 	$(BIN)/python results/run.py
 
-benchmark: $(READY) ## speed and memory against other libraries: half an hour
+benchmark: $(READY) ## speed and memory against other libraries: three quarters of an hour
 	$(BIN)/python benchmarks/environment.py
 	$(BIN)/python benchmarks/loading.py
 	$(BIN)/python benchmarks/gym_view.py
 	$(BIN)/python benchmarks/learner.py
 	$(BIN)/python benchmarks/time_to_optimum.py
+	$(BIN)/python benchmarks/exploring.py
 
 clean:           ## removes the virtual environment and what was made
 	rm -rf $(VENV) outputs results/.cache

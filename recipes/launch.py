@@ -6,6 +6,7 @@ import os
 import platform
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
@@ -49,7 +50,7 @@ OmegaConf.register_new_resolver("folder", _folder, use_cache=True, replace=True)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Learning:
+class Learning(ABC):
     """The numbers of a run that learns, checked; what each is stands in its ``conf/*.yaml``."""
 
     clock: ClassVar[str]
@@ -84,9 +85,9 @@ class Learning:
     matmul_precision: str
 
     @property
+    @abstractmethod
     def length(self) -> int:
         """At what the run ends, by its own clock."""
-        raise NotImplementedError
 
     def __post_init__(self) -> None:
         check_kinds(self)
@@ -242,7 +243,10 @@ def start(config: DictConfig, kind: type[R]) -> tuple[R, dict[str, Any], Path, b
 
 
 def _gone_on_with(given: dict[str, Any], folder: Path, kind: type[R]) -> tuple[R, dict[str, Any]]:
-    """An earlier run and its settings, with what may change of them; nothing did where refused."""
+    """An earlier run and its settings, with what may change of them.
+
+    Going back to an earlier checkpoint is done here, once all this is accepted.
+    """
     may_change = (*kind.lengths, "stop_at")
     changed = [each.lstrip("+~").split("=")[0] for each in HydraConfig.get().overrides.task]
     refused = [name for name in changed if name not in ("resume", "checkpoint", *may_change)]
@@ -258,7 +262,7 @@ def _gone_on_with(given: dict[str, Any], folder: Path, kind: type[R]) -> tuple[R
     checkpoints, name = Checkpoints(folder / "checkpoints", run.keep), settings["checkpoint"]
     done = reached(checkpoints, name, kind.clock)
     if run.length < done:
-        length = f"{longer}"[1:-1].replace("'", "").replace(": ", "=")
+        length = ", ".join(f"{each}={settings[each]}" for each in kind.lengths)
         raise SystemExit(
             f"{length} is less than the {done:,} {kind.clock} that this run has behind it: give at"
             " least as many, or go back to an earlier checkpoint by checkpoint=<its name>"

@@ -11,8 +11,8 @@ from itertools import pairwise
 from typing import Any
 
 import torch
-from rows import Row, hand_over
-from runs import SEEDS, train_all
+from rows import Row, hand_over, said
+from runs import SEEDS, figures, train_all
 from tensordict import TensorDictBase
 from torch import nn
 from torchrl import torchrl_logger
@@ -20,7 +20,7 @@ from torchrl.data import LazyTensorStorage, ReplayBuffer
 
 from trading_torchrl.descent import differentiate
 from trading_torchrl.envs.reference import Chain
-from trading_torchrl.evaluation import interval, paired_difference
+from trading_torchrl.evaluation import paired_difference
 from trading_torchrl.modules import Curiosity, make_q_actor
 from trading_torchrl.objectives import DQNLoss, ICMLoss
 from trading_torchrl.replay import CuriosityReward
@@ -91,12 +91,6 @@ def gradients_met() -> tuple[int, int]:
     return met, len(own) + len(theirs)
 
 
-def said(values: list[float]) -> str:
-    """Mean over the seeds, and its interval."""
-    mean, half = interval(values)
-    return f"{mean:.3f} +- {half:.3f}"
-
-
 def coverage(runs: list[dict[str, Any]]) -> dict[int, float]:
     """By seed."""
     return {run["seed"]: run["state_coverage"] for run in runs}
@@ -131,7 +125,7 @@ def main() -> None:
                 bar = (f"<= {AT_MOST}", mean[name] <= AT_MOST)
             rows.append(Row(f"{task}, {name}: coverage", said(values), *bar))
             if task == "market":
-                sharpe = [run["figures"]["sharpe_ratio_mean"] for run in each]
+                sharpe = figures(each, "sharpe_ratio_mean")
                 rows.append(Row(f"{task}, {name}: Sharpe", said(sharpe)))
         apart = paired_difference(*(coverage(each) for each in runs.values()))
         more = mean["with"] / mean["without"] - 1

@@ -15,9 +15,9 @@ from typing import Any
 
 from learn_market import over_seeds
 from rows import Row, hand_over
-from runs import SEEDS, sweep, train_all
+from runs import SEEDS, paired, sweep, train_all
 
-from trading_torchrl.evaluation import frames_to, paired_difference
+from trading_torchrl.evaluation import frames_to
 
 OFTEN = ["env=long_short", "evaluate_every=25_600"]
 RUNS = {name: [*OFTEN, *overrides] for name, overrides in sweep("actions").items()}
@@ -47,8 +47,7 @@ def main() -> None:
     for figure, (said, sign) in FIGURES.items():
         for name in RUNS:
             rows.append(Row(f"{name}: {said}", over_seeds(runs[name], figure)[1]))
-        by_seed = [{run["seed"]: run["figures"][figure] for run in runs[name]} for name in RUNS]
-        apart = paired_difference(*by_seed)
+        apart = paired(figure, *runs.values())
         gain = better(runs, figure, sign)
         text = f"{apart.mean:+.3f} +- {apart.half_width:.3f} ({gain:+.0%} better)"
         is_entropy = figure == "action_entropy"

@@ -9,10 +9,8 @@ deterministic where they are judged, on goals of their own.
 
 from typing import Any
 
-from rows import Row, hand_over
-from runs import SEEDS, train_all
-
-from trading_torchrl.evaluation import interval, paired_difference
+from rows import Row, hand_over, said
+from runs import SEEDS, figures, paired, train_all
 
 FLIP = ["env=bit_flip", "loss=dqn"]
 FORTY = [*FLIP, "env.bits=40", "total_frames=1_000_000", "evaluate_every=50_000"]
@@ -34,17 +32,6 @@ RUNS = {
 SOLVED, NEVER, MORE = 0.99, 0.01, 0.30
 
 
-def of(runs: list[dict[str, Any]], figure: str) -> list[float]:
-    """One figure of each run."""
-    return [run["figures"][figure] for run in runs]
-
-
-def said(values: list[float]) -> str:
-    """Mean over the seeds, and its interval."""
-    mean, half = interval(values)
-    return f"{mean:.3f} +- {half:.3f}"
-
-
 def first_solved(run: dict[str, Any]) -> float:
     """Frames until an evaluation reached the bar."""
     solved = [each["frames"] for each in run["evaluations"] if each["score"] >= SOLVED]
@@ -57,7 +44,7 @@ def main() -> None:
     rows = []
     for task in ("15 bits", "40 bits"):
         learned, not_learned = (
-            of(found[f"{task}, {each}"], "score") for each in ("with", "without")
+            figures(found[f"{task}, {each}"], "score") for each in ("with", "without")
         )
         lowest, highest = min(learned), max(not_learned)
         rows.append(Row(f"{task}: solved with hindsight, lowest of the seeds", f"{lowest:.3f}",
@@ -70,13 +57,8 @@ def main() -> None:
         runs = {each: found[f"{task}, {each}"] for each in ("with", "without")}
         for name, each in runs.items():
             for what in ("goal_success", "stochastic_goal_success", "goal_distance"):
-                rows.append(Row(f"{task}, {name}: {what}", said(of(each, what))))
-        more = paired_difference(
-            *(
-                {run["seed"]: run["figures"]["goal_success"] for run in each}
-                for each in runs.values()
-            )
-        )
+                rows.append(Row(f"{task}, {name}: {what}", said(figures(each, what))))
+        more = paired("goal_success", *runs.values())
         bar = (f">= {MORE}", more.mean >= MORE) if task == "96,000 bars" else ("", None)
         rows.append(Row(f"{task}: goal_success with less without, paired",
                         f"{more.mean:+.3f} +- {more.half_width:.3f}", *bar))  # fmt: skip

@@ -11,11 +11,11 @@ beat who collected, seed by seed, is for the 95 % interval of the difference to 
 
 from typing import Any
 
-from rows import Row, hand_over
-from runs import SEEDS, train_all, train_each
+from rows import Row, hand_over, said
+from runs import SEEDS, figures, paired, train_all, train_each
 
 from trading_torchrl.envs.reference import GarleanuPedersen
-from trading_torchrl.evaluation import interval, paired_difference
+from trading_torchrl.evaluation import interval
 
 DATA = {
     "Garleanu-Pedersen": ["env=garleanu_pedersen", "total_frames=32_000", "replay.save=true"],
@@ -49,17 +49,6 @@ def learned_all(task: str) -> dict[str, list[dict[str, Any]]]:
     return learned(task, train_all({task: DATA[task]})[task])
 
 
-def figures(runs: list[dict[str, Any]], name: str) -> list[float]:
-    """One figure of each run."""
-    return [run["figures"][name] for run in runs]
-
-
-def said(values: list[float]) -> str:
-    """Mean and 95 % interval over the seeds."""
-    mean, half = interval(values)
-    return f"{mean:.3f} +- {half:.3f}"
-
-
 def main() -> None:
     """Collects, learns, and compares with who collected."""
     rows = []
@@ -81,10 +70,7 @@ def main() -> None:
     rows.append(Row(f"{task}: Sharpe of who collected", said(sharpes)))
     for name, runs in found.items():
         rows.append(Row(f"{task}: Sharpe of {name}", said(figures(runs, "sharpe_ratio_mean"))))
-        more = paired_difference(*(
-            {run["seed"]: run["figures"]["sharpe_ratio_mean"] for run in each}
-            for each in (runs, data[task])
-        ))  # fmt: skip
+        more = paired("sharpe_ratio_mean", runs, data[task])
         text = f"{more.mean:+.3f} +- {more.half_width:.3f}"
         beats = more.mean - more.half_width > 0
         bar = ("", None) if name == "BC" else ("interval above 0", beats)

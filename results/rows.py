@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import trading_torchrl
+from trading_torchrl.evaluation import interval
 
 ROOT = Path(__file__).resolve().parent.parent
 SUFFIXES = (".py", ".yaml")
@@ -31,6 +32,12 @@ class Row(NamedTuple):
     value: str
     bar: str = ""
     met: bool | None = None
+
+
+def said(values: Sequence[float]) -> str:
+    """Mean and 95 % interval over the seeds."""
+    mean, half = interval(values)
+    return f"{mean:.3f} +- {half:.3f}"
 
 
 def hand_over(

@@ -9,11 +9,14 @@ from typing import Any
 from omegaconf import OmegaConf
 from tqdm import tqdm
 
+from trading_torchrl.evaluation import paired_difference
+from trading_torchrl.evaluation.comparing import Difference
+
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "recipes"))
 from compare import settings_of
 from many_runs import RECIPES, Job, command, run_all
 
-__all__ = ["SEEDS", "command", "sweep", "train_all", "train_each"]
+__all__ = ["SEEDS", "command", "figures", "paired", "sweep", "train_all", "train_each"]
 
 RUNS = Path(__file__).resolve().parent / ".cache" / "runs"
 SEEDS = range(5)
@@ -23,6 +26,19 @@ def sweep(name: str) -> dict[str, list[str]]:
     """Overrides by setting, of a file in ``recipes/conf/sweep``."""
     listed = OmegaConf.to_container(OmegaConf.load(RECIPES / "conf" / "sweep" / f"{name}.yaml"))
     return settings_of({"sweep": listed, "settings": None})
+
+
+def figures(runs: Sequence[Mapping[str, Any]], name: str) -> list[float]:
+    """One figure of each run."""
+    return [run["figures"][name] for run in runs]
+
+
+def paired(
+    name: str, one: Sequence[Mapping[str, Any]], other: Sequence[Mapping[str, Any]]
+) -> Difference:
+    """By how much this figure is more in the first runs than in the others, seed by seed."""
+    by_seed = ({run["seed"]: run["figures"][name] for run in runs} for runs in (one, other))
+    return paired_difference(*by_seed)
 
 
 def train_all(

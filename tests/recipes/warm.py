@@ -1,4 +1,4 @@
-"""Runs scripts in copies of a process that has the libraries loaded: half a dozen times a second.
+"""Runs scripts in copies of a process that has the libraries loaded: each starts at once.
 
 Started by :func:`running.run`. Reads a line of JSON for each script, copies itself, and in the copy
 is that script: its own arguments, folder, environment and output, and its own end. Answers with the

@@ -15,7 +15,7 @@ FEATURES = 128
 
 
 class _Layers(nn.Sequential):
-    """A perceptron whose hidden layers are normalised: errors fall ten times faster with it."""
+    """A perceptron whose hidden layers are normalised, so that errors fall faster."""
 
     def __init__(self, inputs: int, hidden: Sequence[int], outputs: int) -> None:
         layers: list[nn.Module] = []

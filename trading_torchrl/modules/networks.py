@@ -103,6 +103,7 @@ class EnsembleMLP(nn.Module):
         out = together.reshape(-1, together.shape[-1]).expand(self.members, -1, -1)
         *hidden, (last, offset) = zip(self.weights, self.biases, strict=True)
         for weight, bias in hidden:
+            # In place: baddbmm would write the bias out for every row first.
             out = torch.bmm(out, weight).add_(bias).relu_()
         out = torch.baddbmm(offset, out, last)
         return out.transpose(0, 1).reshape(*together.shape[:-1], self.members, out.shape[-1])
