@@ -11,7 +11,6 @@ import torch
 from checks import plainly
 from tasks import Task
 from tensordict import TensorDictBase
-from torch import Tensor
 
 from trading_torchrl.descent import differentiate
 from trading_torchrl.modules import Curiosity
@@ -35,34 +34,30 @@ class Curious:
 
     def __post_init__(self) -> None:
         self.trained = list(self.loss.parameters())
-        self.seen: dict[str, Tensor] = {}
+        self.rewards: TensorDictBase | None = None
+        self.losses: TensorDictBase | None = None
+        self.known: dict[str, float] = {}
 
     def parts(self) -> dict[str, Any]:
         """What has a state."""
         models = {"icm": self.loss, "icm_optimizer": self.optimizer}
         return {**models, "icm_reward": self.reward, "icm_seen": self}
 
-    def state_dict(self) -> dict[str, Tensor]:
-        """What :meth:`figures` are of: where updates are rare, those of one before a stop."""
-        return self.seen
+    def state_dict(self) -> dict[str, float]:
+        """The figures: where updates are rare, a run that goes on tells those from before."""
+        return self.figures()
 
-    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+    def load_state_dict(self, state: Mapping[str, float]) -> None:
         """Goes on where :meth:`state_dict` left off."""
-        self.seen = dict(state)
+        self.rewards, self.losses, self.known = None, None, dict(state)
 
     def learn(self, sample: TensorDictBase, update: int) -> list[str]:
         """One step of the models, if it is their turn; what is not finite."""
-        after = sample["next"]
-        added = after["added"].mean()
-        extrinsic = (after["reward"] - after["added"]).abs().mean()
-        self.seen["intrinsic"] = after["intrinsic"].mean()
-        self.seen["share"] = added / (added + extrinsic).clamp(min=1e-12)
+        self.rewards = sample["next"]
         if update % self.every:
             return []
-        losses = self.loss(sample)
+        self.losses = losses = self.loss(sample)
         total = losses["loss_forward"] + losses["loss_inverse"]
-        self.seen |= {"total": total.detach(), "forward": losses["forward_error"]}
-        self.seen["inverse"] = losses["inverse_error"]
         if isnan(differentiate(total, self.trained, self.longest)):
             return broken(losses) or ["curiosity"]
         self.optimizer.step()
@@ -70,12 +65,19 @@ class Curious:
 
     def figures(self) -> dict[str, float]:
         """Of the last update."""
-        named = {
-            "icm/forward_loss": "forward", "icm/inverse_loss": "inverse",
-            "icm/total_loss": "total", "icm/intrinsic_reward_mean": "intrinsic",
-            "icm/intrinsic_share": "share",
-        }  # fmt: skip
-        return {name: float(self.seen[key]) for name, key in named.items() if key in self.seen}
+        if self.rewards is not None:
+            added = float(self.rewards["added"].mean())
+            rest = float((self.rewards["reward"] - self.rewards["added"]).abs().mean())
+            self.known["icm/intrinsic_reward_mean"] = float(self.rewards["intrinsic"].mean())
+            self.known["icm/intrinsic_share"] = added / (added + rest) if added else 0.0
+        if self.losses is not None:
+            named = {"forward_error": "forward", "inverse_error": "inverse"}
+            self.known |= {
+                f"icm/{said}_loss": float(self.losses[key]) for key, said in named.items()
+            }
+            both = self.losses["loss_forward"] + self.losses["loss_inverse"]
+            self.known["icm/total_loss"] = float(both.detach())
+        return dict(self.known)
 
     def told(self) -> dict[str, float]:
         """What a run says of them at its end: how many numbers they learn, and figures."""
