@@ -34,7 +34,7 @@ types: $(READY)  ## type checks
 results: $(READY) ## every figure of docs/results.md: hours, resumable
 	$(BIN)/python results/run.py
 
-benchmark: $(READY) ## speed and memory against other libraries: three quarters of an hour
+benchmark: $(READY) ## speed and memory against other libraries: fifty minutes
 	$(BIN)/python benchmarks/environment.py
 	$(BIN)/python benchmarks/loading.py
 	$(BIN)/python benchmarks/gym_view.py

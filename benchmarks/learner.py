@@ -1,15 +1,16 @@
 """SAC updates a second at equal networks, precision and threads: ours against its peers.
 
-    python benchmarks/learner.py                        # two minutes
+    python benchmarks/learner.py                        # seven minutes
     python benchmarks/learner.py --quick --threads 1    # short rounds, for a look
     python benchmarks/learner.py --hidden 64 64 --precision highest
 
 An update samples a batch from a full replay buffer, takes one step of critics, actor and
 temperature, and moves the target critics. Ours is measured as `recipes/offpolicy.py` does it, with
 its checks for broken numbers, clipped gradients, an averaged actor and objects that the garbage
-collector leaves alone, and bare of these, which is what the others do. Every contestant runs in a
-process of its own. A round measures each of them once, in shuffled order, so that what else the
-machine does falls on all of them; the table shows medians over the rounds.
+collector leaves alone, and bare of these, which is what the others do. A round measures each of
+them once, in shuffled order, so that what else the machine does falls on all of them, and every
+time in a new process: two of the same code differ by some percent for as long as they live. The
+table shows medians over the rounds.
 
 The machine's product rate is that of a batch times a square layer, once and for two critics in one
 call: no update can be faster than its floating-point operations at the higher of both.
@@ -25,13 +26,12 @@ import random
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from itertools import pairwise
 from multiprocessing import get_context
-from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -43,15 +43,13 @@ from gymnasium import Env, spaces
 from tensordict import TensorDict
 from tensordict.nn import TensorDictModule
 from torch import Tensor, nn
-from torch.nn.utils import get_total_norm
 from torchrl import torchrl_logger
 from torchrl.data import LazyTensorStorage, ReplayBuffer
 from tqdm import tqdm
 
-from trading_torchrl.descent import differentiate
+from trading_torchrl.descent import Adam, differentiate, norm_of
 from trading_torchrl.machine import PRECISIONS, processor, set_precision
 from trading_torchrl.modules import follow_slowly, make_actor, make_critics
-from trading_torchrl.monitoring import broken
 from trading_torchrl.objectives import SACLoss
 
 ROWS = 100_000
@@ -59,7 +57,7 @@ GAMMA, TAU, RATE = 0.99, 0.005, 3e-4
 AVERAGE, LONGEST, REWARD_SCALE = 0.005, 10.0, 1.0
 """Of the recipe: rate of the averaged actor, largest norm of a gradient, scale of rewards."""
 
-WARM_UP_SECONDS, CHUNK_SECONDS, PATIENCE = 1.0, 0.05, 300.0
+WARM_UP_SECONDS, CHUNK_SECONDS = 3.0, 0.05
 
 Run = Callable[[int], object]
 """Makes this many updates."""
@@ -130,13 +128,14 @@ def ours(shape: Shape, bare: bool) -> tuple[Run, int]:
     averaged = deepcopy(actor).requires_grad_(False)
     both = list(averaged.parameters()), list(actor.parameters())
     trained = [each for each in loss.parameters() if each.requires_grad]
-    optimizer = torch.optim.Adam(trained, lr=RATE, fused=True)
+    optimizer = Adam(trained, lr=RATE)
     replay = replay_of(shape, "terminated")
 
     def alone(updates: int) -> None:
         for _ in range(updates):
             losses = loss(replay.sample())
-            optimizer.zero_grad()
+            for each in trained:
+                each.grad = None
             (losses["loss_actor"] + losses["loss_qvalue"] + losses["loss_alpha"]).backward()
             optimizer.step()
             loss.update_targets(TAU)
@@ -144,7 +143,7 @@ def ours(shape: Shape, bare: bool) -> tuple[Run, int]:
     def as_in_the_recipe(updates: int) -> None:
         for _ in range(updates):
             sample = replay.sample()
-            sample["next", "reward"] = REWARD_SCALE * sample["next", "reward"]
+            sample["next", "reward"].mul_(REWARD_SCALE)
             losses = loss(sample)
             total = losses["loss_actor"] + losses["loss_qvalue"] + losses["loss_alpha"]
             if math.isnan(differentiate(total, trained, LONGEST)):
@@ -152,7 +151,7 @@ def ours(shape: Shape, bare: bool) -> tuple[Run, int]:
             optimizer.step()
             loss.update_targets(TAU)
             follow_slowly(*both, AVERAGE)
-            if broken({"parameters": get_total_norm(trained)}):
+            if not math.isfinite(norm_of(trained)):
                 raise ArithmeticError("a parameter is not finite")
 
     if not bare:
@@ -290,8 +289,19 @@ BARS = [
 ]
 
 
-def serve(pipe: Connection, name: str, shape: Shape, threads: int, precision: str) -> None:
-    """The process of a contestant: sets up, warms up, and answers measurements until told None."""
+@dataclass(frozen=True)
+class Measured:
+    """By a process."""
+
+    rate: float
+    """updates, or products, a second"""
+    parameters: int
+    precision: str
+    rounding: float
+
+
+def measure(name: str, shape: Shape, threads: int, precision: str, seconds: float) -> Measured:
+    """Sets a contestant up, warms it up, and measures it once."""
     torchrl_logger.setLevel("WARNING")
     torch.set_num_threads(threads)
     precision, rounding = set_precision(precision)
@@ -306,61 +316,31 @@ def serve(pipe: Connection, name: str, shape: Shape, threads: int, precision: st
             chunk *= 2
         elif now - began > WARM_UP_SECONDS:
             break
-    pipe.send({"parameters": learned, "precision": precision, "rounding": rounding})
-    while (seconds := pipe.recv()) is not None:
-        updates, elapsed = 0, 0.0
-        began = time.perf_counter()
-        while elapsed < seconds:
-            run(chunk)
-            updates += chunk
-            elapsed = time.perf_counter() - began
-        pipe.send(updates / elapsed)
+    updates, elapsed = 0, 0.0
+    began = time.perf_counter()
+    while elapsed < seconds:
+        run(chunk)
+        updates += chunk
+        elapsed = time.perf_counter() - began
+    return Measured(updates / elapsed, learned, precision, rounding)
 
 
-@dataclass
+@dataclass(frozen=True)
 class Contestant:
-    """A learner, or a product, in a process of its own."""
+    """A learner, or a product, and what its processes measured."""
 
     name: str
-    rates: list[float] = field(default_factory=list, init=False)
-    facts: dict[str, Any] = field(default_factory=dict, init=False)
-    _process: BaseProcess | None = field(default=None, init=False, repr=False)
-    _pipe: Connection | None = field(default=None, init=False, repr=False)
+    measured: list[Measured] = field(default_factory=list)
 
-    def start(self, shape: Shape, threads: int, precision: str) -> None:
-        """Starts the process and waits until it has warmed up."""
-        context = get_context("spawn")
-        self._pipe, theirs = context.Pipe()
-        self._process = context.Process(
-            target=serve, args=(theirs, self.name, shape, threads, precision), daemon=True
-        )
-        self._process.start()
-        theirs.close()
-        self.facts = self._answer()
+    @property
+    def rates(self) -> list[float]:
+        """Of each round."""
+        return [each.rate for each in self.measured]
 
-    def _answer(self) -> Any:
-        assert self._pipe is not None
-        try:
-            if self._pipe.poll(PATIENCE):
-                return self._pipe.recv()
-        except EOFError:
-            pass
-        raise SystemExit(f"{self.name} died, or did not answer within {PATIENCE:.0f} s")
-
-    def measure(self, seconds: float) -> None:
-        """One round."""
-        assert self._pipe is not None
-        self._pipe.send(seconds)
-        self.rates.append(self._answer())
-
-    def close(self) -> None:
-        """Ends the process."""
-        if self._pipe is not None and self._process is not None:
-            if self._process.is_alive():
-                self._pipe.send(None)
-            self._process.join(10.0)
-            if self._process.is_alive():
-                self._process.kill()
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Of its networks and products."""
+        return {key: value for key, value in asdict(self.measured[0]).items() if key != "rate"}
 
     @property
     def median(self) -> float:
@@ -376,29 +356,25 @@ class Contestant:
 def race(
     names: Sequence[str], shape: Shape, arguments: argparse.Namespace
 ) -> dict[str, Contestant]:
-    """Starts all contestants, measures them in interleaved rounds and ends them."""
+    """Measures all contestants in interleaved rounds, every time in a new process."""
     contestants = {name: Contestant(name) for name in names}
     # Read when a process starts, so before there is one.
     os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = str(arguments.threads)
     shuffle = random.Random(0).shuffle
-    try:
-        for contestant in tqdm(contestants.values(), desc="start", unit="contestant"):
-            contestant.start(shape, arguments.threads, arguments.precision)
-        sizes = {c.name: c.facts["parameters"] for c in contestants.values()}
-        learned = {size for name, size in sizes.items() if name in LEARNERS}
-        if len(learned) != 1:
-            raise SystemExit(f"the networks are not equal, they learn {sizes} numbers")
-        with tqdm(total=arguments.rounds * len(names), desc="rounds") as progress:
-            for _ in range(arguments.rounds):
-                order = list(contestants.values())
-                shuffle(order)
-                for contestant in order:
-                    progress.set_postfix_str(contestant.name)
-                    contestant.measure(arguments.seconds)
-                    progress.update()
-    finally:
-        for contestant in contestants.values():
-            contestant.close()
+    given = shape, arguments.threads, arguments.precision, arguments.seconds
+    with tqdm(total=arguments.rounds * len(names), desc="measurements") as progress:
+        for _ in range(arguments.rounds):
+            order = list(contestants.values())
+            shuffle(order)
+            for contestant in order:
+                progress.set_postfix_str(contestant.name)
+                with ProcessPoolExecutor(1, get_context("spawn")) as process:
+                    found = process.submit(measure, contestant.name, *given).result()
+                contestant.measured.append(found)
+                progress.update()
+    sizes = {c.name: c.facts["parameters"] for c in contestants.values() if c.name in LEARNERS}
+    if len(set(sizes.values())) != 1:
+        raise SystemExit(f"the networks are not equal, they learn {sizes} numbers")
     return contestants
 
 
@@ -469,15 +445,15 @@ def arguments_of(argv: Sequence[str] | None) -> argparse.Namespace:
         default="auto",
         help="of products, of each contestant; auto is medium where that is exact, else highest",
     )
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--seconds", type=float, default=1.0, help="of each measurement")
-    parser.add_argument("--quick", action="store_true", help="2 rounds of 0.3 seconds")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--seconds", type=float, default=2.0, help="of each measurement")
+    parser.add_argument("--quick", action="store_true", help="1 round of 0.3 seconds")
     parser.add_argument(
         "--output", type=Path, default=Path(__file__).resolve().parent / "learner.json"
     )
     arguments = parser.parse_args(argv)
     if arguments.quick:
-        arguments.rounds, arguments.seconds = 2, 0.3
+        arguments.rounds, arguments.seconds = 1, 0.3
     return arguments
 
 

@@ -47,7 +47,7 @@ from torchrl.collectors import Collector
 from torchrl.data import LazyTensorStorage, ReplayBuffer
 from tqdm import tqdm
 
-from trading_torchrl.descent import differentiate
+from trading_torchrl.descent import Adam, differentiate
 from trading_torchrl.envs.gym import VectorGymView
 from trading_torchrl.envs.reference import GarleanuPedersen, optimum_share
 from trading_torchrl.machine import processor, set_precision
@@ -153,7 +153,7 @@ def ours(settings: Mapping[str, Any], seed: int) -> tuple[TensorDictModule, Trai
     averaged = deepcopy(actor).requires_grad_(False)
     both = list(averaged.parameters()), list(actor.parameters())
     trained = [each for each in loss.parameters() if each.requires_grad]
-    optimizer = torch.optim.Adam(trained, lr=settings["lr"], fused=True)
+    optimizer = Adam(trained, lr=settings["lr"])
     batch_frames = settings["env"]["num_envs"] * settings["steps_per_batch"]
     collector = Collector(
         env,
@@ -178,13 +178,12 @@ def ours(settings: Mapping[str, Any], seed: int) -> tuple[TensorDictModule, Trai
             batch = next(batches)
             frames += batch_frames
             replay.extend(batch.select("observation", "action", *following).reshape(-1))
-            for group in optimizer.param_groups:
-                group["lr"] = rate_at(settings, frames)
+            optimizer.lr = rate_at(settings, frames)
             if frames > settings["warmup_frames"]:
                 owed += batch_frames * settings["updates_per_frame"]
             while owed >= 1:
                 sample = replay.sample()
-                sample["next", "reward"] = settings["reward_scale"] * sample["next", "reward"]
+                sample["next", "reward"].mul_(settings["reward_scale"])
                 losses = loss(sample)
                 total = losses["loss_actor"] + losses["loss_qvalue"] + losses["loss_alpha"]
                 if math.isnan(differentiate(total, trained, settings["max_grad_norm"])):

@@ -12,7 +12,7 @@ The clock is updates. Ctrl-C saves and stops. The run's folder holds what one of
 import gc
 import time
 from copy import deepcopy
-from math import isnan
+from math import isfinite, isnan
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +27,12 @@ from loop import UNJUDGED, Lately, due, evaluate, judge, reason, restore, state_
 from omegaconf import DictConfig
 from stored import OfflineRun, check_sight, keep_replay, read_replay, rows_for, with_data
 from tasks import make_task
-from torch.nn.utils import get_total_norm
 from torchrl.collectors import Collector
 from torchrl.data import LazyTensorStorage, ReplayBuffer
 from tqdm import tqdm
 
 from trading_torchrl.checkpoint import CheckpointError, Checkpoints
-from trading_torchrl.descent import differentiate
+from trading_torchrl.descent import Adam, differentiate, norm_of
 from trading_torchrl.modules import follow_slowly, moving
 from trading_torchrl.monitoring import ActionWatch, broken
 from trading_torchrl.replay import fill
@@ -66,7 +65,7 @@ def main(config: DictConfig) -> None:
     averaged = deepcopy(actor).requires_grad_(False).eval()
     both = moving(averaged), moving(actor)
     trained = [each for each in loss.parameters() if each.requires_grad]
-    optimizer = torch.optim.Adam(trained, lr=run.lr, fused=True)
+    optimizer = Adam(trained, lr=run.lr)
 
     # Stored rows, with room for those of fine-tuning, and where these come from.
     batch_frames = run.num_envs * run.steps_per_batch
@@ -155,9 +154,7 @@ def main(config: DictConfig) -> None:
                 count["updates"] += 1
                 updates = count["updates"]
                 bar.update()
-                rate = run.learning_rate(updates)
-                for group in optimizer.param_groups:
-                    group["lr"] = rate
+                optimizer.lr = run.learning_rate(updates)
                 sample = replay.sample()
                 scaled = sample.copy()
                 scaled["next", "reward"] = run.reward_scale * sample["next", "reward"]
@@ -171,14 +168,14 @@ def main(config: DictConfig) -> None:
                     optimizer.step()
                     loss.update_targets(run.tau)
                     follow_slowly(*both, run.actor_average)
-                    wrong = broken({"parameters": get_total_norm(trained)})
+                    wrong = [] if isfinite(norm_of(trained)) else ["parameters"]
 
                 # Watch.
                 figures: dict[str, float] = {}
                 if wrong:
                     figures[f"train/{wrong[0]}"] = float("nan")
                 elif due(updates, run.log_every, 1):
-                    figures, histograms = lately.figures(rate, sample, watch)
+                    figures, histograms = lately.figures(optimizer.lr, sample, watch)
                     for name, values in histograms.items():
                         writer.add_histogram(name, values, updates)
                     lately.norms.clear()

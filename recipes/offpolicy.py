@@ -12,7 +12,7 @@ alerts, metrics.json and report.html.
 import gc
 import time
 from copy import deepcopy
-from math import isnan
+from math import isfinite, isnan
 from typing import Any
 
 import hydra
@@ -27,14 +27,13 @@ from loop import UNJUDGED, Lately, due, evaluate, judge, reason, restore, state_
 from omegaconf import DictConfig
 from stored import keep_replay
 from tasks import make_task
-from torch.nn.utils import get_total_norm
 from torchrl.collectors import Collector
 from torchrl.data import LazyTensorStorage, ReplayBuffer
 from torchrl.envs import Compose
 from tqdm import tqdm
 
 from trading_torchrl.checkpoint import CheckpointError, Checkpoints
-from trading_torchrl.descent import differentiate
+from trading_torchrl.descent import Adam, differentiate, norm_of
 from trading_torchrl.modules import follow_slowly, moving
 from trading_torchrl.monitoring import ActionWatch, broken
 from trading_torchrl.resume import StopRequest, parameters_sha256
@@ -59,7 +58,7 @@ def main(config: DictConfig) -> None:
     averaged = deepcopy(actor).requires_grad_(False).eval()
     both = moving(averaged), moving(actor)
     trained = [each for each in loss.parameters() if each.requires_grad]
-    optimizer = torch.optim.Adam(trained, lr=run.lr, fused=True)
+    optimizer = Adam(trained, lr=run.lr)
     curious = make_curious(settings.get("icm"), task)
 
     # Where experience comes from, and where it is kept.
@@ -127,14 +126,12 @@ def main(config: DictConfig) -> None:
                 replay.extend(rows if hindsight else rows.reshape(-1))
 
                 # Learn.
-                rate = run.learning_rate(frames)
-                for group in optimizer.param_groups:
-                    group["lr"] = rate
+                optimizer.lr = run.learning_rate(frames)
                 if frames > run.warmup_frames:
                     count["owed"] += batch_frames * run.updates_per_frame
                 while count["owed"] >= 1 and not wrong:
                     sample = replay.sample()
-                    sample["next", "reward"] = run.reward_scale * sample["next", "reward"]
+                    sample["next", "reward"].mul_(run.reward_scale)
                     if curious:  # what its models did not expect is worth something; they learn it
                         curious.reward.count(count["frames"])
                         sample = curious.reward(sample)
@@ -151,14 +148,15 @@ def main(config: DictConfig) -> None:
                     follow_slowly(*both, run.actor_average)
                     count["updates"] += 1
                     count["owed"] -= 1
-                wrong = wrong or broken({"parameters": get_total_norm(trained)})
+                if not wrong and not isfinite(norm_of(trained)):
+                    wrong = ["parameters"]
 
                 # Watch.
                 figures: dict[str, float] = {}
                 if wrong:
                     figures[f"train/{wrong[0]}"] = float("nan")
                 elif lately.norms and due(frames, run.log_every, batch_frames):
-                    figures, histograms = lately.figures(rate, batch, watch)
+                    figures, histograms = lately.figures(optimizer.lr, batch, watch)
                     figures |= curious.figures() if curious else {}
                     figures |= hindsight_figures(hindsight, batch, lately.sample, replay)
                     figures |= {"train/state_coverage": visits.coverage} if visits else {}

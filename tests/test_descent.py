@@ -1,10 +1,11 @@
 import math
+from copy import deepcopy
 
 import pytest
 import torch
-from torch.nn.utils import clip_grad_norm_
+from torch.nn.utils import clip_grad_norm_, get_total_norm
 
-from trading_torchrl.descent import differentiate
+from trading_torchrl.descent import Adam, differentiate, norm_of
 
 
 def network():
@@ -47,3 +48,73 @@ def test_what_the_loss_does_not_depend_on_has_no_gradient():
     unused.grad = torch.ones(1)
     assert differentiate(2 * used.sum(), [used, unused], longest=10.0) == 2.0
     assert unused.grad is None
+
+
+def test_the_norm_is_pytorchs_and_tells_what_is_not_finite():
+    parameters = list(network().parameters())
+    assert norm_of(parameters) == pytest.approx(float(get_total_norm(parameters)), rel=1e-6)
+    for value in (math.nan, math.inf, -math.inf, 3e38):  # the last is finite, its square is not
+        assert not math.isfinite(norm_of([torch.ones(3), torch.tensor([1.0, value])]))
+
+
+def train(optimizer, model, steps=20):
+    draw = torch.Generator().manual_seed(2)
+    for step in range(steps):
+        for each in model.parameters():
+            each.grad = None
+        model(torch.randn(16, 3, generator=draw)).square().mean().backward()
+        if step % 3 == 0:
+            model[0].bias.grad = None  # not every parameter is moved at every step
+        rate = 0.01 / (step + 1)
+        if isinstance(optimizer, Adam):
+            optimizer.lr = rate
+        else:
+            optimizer.param_groups[0]["lr"] = rate
+        optimizer.step()
+
+
+def same(one, other):
+    return all(map(torch.equal, one.parameters(), other.parameters()))
+
+
+@pytest.fixture
+def settings():
+    return {"lr": 0.01, "betas": (0.8, 0.99), "eps": 1e-5}
+
+
+def test_adam_is_pytorchs_bit_for_bit(settings):
+    one, other = network(), network()
+    train(torch.optim.Adam(one.parameters(), fused=True, **settings), one)
+    train(Adam(other.parameters(), **settings), other)
+    assert not same(one, network())
+    assert same(one, other)
+
+
+def test_adam_goes_on_from_its_state(settings):
+    model = network()
+    optimizer = Adam(model.parameters(), **settings)
+    train(optimizer, model)
+    again = deepcopy(model)
+    follower = Adam(again.parameters(), **settings)
+    follower.load_state_dict(optimizer.state_dict())
+    train(follower, again)
+    assert not same(model, again)  # what was loaded is a copy, not the same tensors
+    train(optimizer, model)
+    assert same(model, again)
+
+
+def test_adam_refuses_the_state_of_other_networks():
+    saved = Adam([torch.ones(2), torch.ones(3)]).state_dict()
+    optimizer = Adam([torch.ones(2), torch.ones(4)])
+    with pytest.raises(
+        ValueError, match=r"saved means are of parameters \[\[2\], \[3\]\], these are"
+    ):
+        optimizer.load_state_dict(saved)
+
+
+def test_adam_leaves_what_has_no_gradient():
+    weight = torch.ones(1, requires_grad=True)
+    optimizer = Adam([weight])
+    optimizer.step()
+    assert weight.tolist() == [1.0]
+    assert optimizer.state_dict()["steps"][0].tolist() == 0.0

@@ -22,8 +22,18 @@ def log_density(noise: Tensor, raw: Tensor, scale: Tensor) -> Tensor:
     stays exact far out.
     """
     # With beta -2 softplus is -log(1 + exp(-2 raw)) / 2; a quarter of the square is doubled below.
-    half = torch.add(raw, softplus(raw, beta=-2), alpha=-2) - 0.25 * noise.square()
-    return (torch.sub(CONSTANT, scale.log()) + 2 * half).sum(-1)
+    half = torch.add(raw, softplus(raw, beta=-2), alpha=-2).addcmul(noise, noise, value=-0.25)
+    return torch.add(torch.sub(CONSTANT, scale.log()), half, alpha=2).sum(-1)
+
+
+def draw_squashed(loc: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+    """An action ``tanh(loc + scale x noise)`` ``[*, A]`` with a gradient, its log density ``[*]``.
+
+    What a :class:`SquashedNormal` draws, without one.
+    """
+    noise = torch.randn(loc.shape, dtype=loc.dtype, device=loc.device)
+    raw = torch.addcmul(loc, scale, noise)
+    return raw.tanh(), log_density(noise, raw, scale)
 
 
 class SquashedNormal(Distribution):
@@ -66,13 +76,13 @@ class SquashedNormal(Distribution):
 
     def rsample(self, sample_shape: Any = ()) -> Tensor:
         """Samples with a gradient, ``[*sample_shape, *, A]``."""
-        return (self.loc + self.scale * self._noise(sample_shape)).tanh()
+        shape = torch.Size(sample_shape) + self.loc.shape
+        noise = torch.randn(shape, dtype=self.loc.dtype, device=self.loc.device)
+        return torch.addcmul(self.loc, self.scale, noise).tanh()
 
     def rsample_with_log_prob(self) -> tuple[Tensor, Tensor]:
         """A sample ``[*, A]`` with a gradient, and its log density ``[*]``."""
-        noise = self._noise(())
-        raw = self.loc + self.scale * noise
-        return raw.tanh(), log_density(noise, raw, self.scale)
+        return draw_squashed(self.loc, self.scale)
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Log density ``[*]``; values at the very edge count as just inside."""
@@ -91,7 +101,3 @@ class SquashedNormal(Distribution):
         inside = log_density(noise[..., None], raw[..., None], self.scale[..., None])
         beyond = torch.special.log_ndtr(torch.where(value < 0, noise, -noise))
         return torch.where(value.abs() < 1 - RIM, inside, beyond).sum(-1)
-
-    def _noise(self, sample_shape: Any) -> Tensor:
-        shape = torch.Size(sample_shape) + self.loc.shape
-        return torch.randn(shape, dtype=self.loc.dtype, device=self.loc.device)

@@ -19,12 +19,17 @@ from trading_torchrl.modules.averages import follow_slowly, moving
 
 def without_masked(
     loss: LossModule, tensordict: TensorDictBase, keys: Iterable[NestedKey]
-) -> TensorDictBase:
-    """Zeros under ``keys`` where the loss's mask leaves positions out: a NaN would reach all."""
+) -> tuple[TensorDictBase, TensorDictBase | None]:
+    """Zeros under ``keys`` where the loss's mask leaves positions out: a NaN would reach all.
+
+    Returns:
+        what the loss is to read, and what it is to reduce by: where there is a mask the same, else
+        None, so that none is looked for again.
+    """
     found = [tensordict.get(key, None) for key in loss._loss_mask_keys()]
     masks = [mask for mask in found if mask is not None]
     if not masks:
-        return tensordict
+        return tensordict, None
     tensordict = tensordict.copy()
     for key in keys:
         value = tensordict.get(key, None)
@@ -32,7 +37,7 @@ def without_masked(
             value = value.masked_fill(~loss._expand_loss_mask(mask, value), 0)
         if value is not None:
             tensordict.set(key, value)
-    return tensordict
+    return tensordict, tensordict
 
 
 class ActorCriticLoss(LossModule):
@@ -135,16 +140,17 @@ class ActorCriticLoss(LossModule):
             follow_slowly(self._targets, self._followed, rate)
 
     @torch.no_grad()
-    def _shown(self, tensordict: TensorDictBase, **values: Tensor) -> dict[str, Tensor]:
+    def _shown(self, masked: TensorDictBase | None, **values: Tensor) -> dict[str, Tensor]:
         """What is shown beside the losses, each ``[*]`` reduced; means are taken of all at once."""
-        masked = any(tensordict.get(key, None) is not None for key in self._loss_mask_keys())
-        if masked or self.reduction != "mean":
-            return {name: self._reduce_loss(each, tensordict) for name, each in values.items()}
+        if masked is not None or self.reduction != "mean":
+            return {name: self._reduce_loss(each, masked) for name, each in values.items()}
         means = torch.stack(list(values.values())).flatten(1).mean(1)
         return dict(zip(values, means.unbind(), strict=True))
 
-    def _without_masked(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Zeros where a mask leaves positions out: a NaN there would reach all gradients."""
+    def _without_masked(
+        self, tensordict: TensorDictBase
+    ) -> tuple[TensorDictBase, TensorDictBase | None]:
+        """Of what :meth:`forward` reads, see :func:`without_masked`."""
         return without_masked(self, tensordict, (*self.in_keys, self.tensor_keys.objective_weights))
 
     def _weights(self, tensordict: TensorDictBase) -> Tensor | None:
@@ -154,17 +160,16 @@ class ActorCriticLoss(LossModule):
     def _one_step(self, tensordict: TensorDictBase, following: Tensor) -> Tensor:
         """Reward and, where the episode goes on, the discounted ``following``, ``[*, K]``."""
         keys, after = self.tensor_keys, tensordict.get("next")
-        reward, goes_on = after.get(keys.reward), ~after.get(keys.terminated)
-        wanted = reward + self.gamma * goes_on.float() * following
-        if not reward.shape == wanted.shape == following.shape:
-            one = list(following[..., :1].shape)
+        reward, over = after.get(keys.reward), after.get(keys.terminated)
+        one = (*following.shape[:-1], 1)
+        if reward.shape != following.shape or over.shape not in (one, following.shape):
             raise ValueError(
                 f"critics with {following.shape[-1]} objectives need rewards"
-                f" {list(following.shape)} and flags {one} on this batch, got"
-                f" {list(reward.shape)} and {list(goes_on.shape)};"
+                f" {list(following.shape)} and flags {list(one)} on this batch, got"
+                f" {list(reward.shape)} and {list(over.shape)};"
                 " build the critics with as many objectives as the reward has"
             )
-        return wanted
+        return torch.add(reward, following.masked_fill(over, 0.0), alpha=self.gamma)
 
     def _values(
         self, network: TensorDictModule, tensordict: TensorDictBase, action: Tensor | None = None

@@ -68,15 +68,15 @@ class BCLoss(LossModule):
     @dispatch(auto_batch_size=False)
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """The loss, and detached: how far the policy's mode is from the actions, on average."""
-        tensordict = without_masked(self, tensordict, self.in_keys)
+        tensordict, masked = without_masked(self, tensordict, self.in_keys)
         taken = tensordict.get(self.tensor_keys.action)
         dist = self.actor_network.get_dist(tensordict.select(*self.actor_network.in_keys))
         loss = -log_likelihood(dist, taken)
         error = (dist.mode.detach() - taken).abs().mean(-1)
         return TensorDict._new_unsafe(
             {
-                "loss_actor": self._reduce_loss(loss, tensordict),
-                "action_error": self._reduce_loss(error, tensordict),
+                "loss_actor": self._reduce_loss(loss, masked),
+                "action_error": self._reduce_loss(error, masked),
             },
             batch_size=torch.Size([]),
         )

@@ -62,12 +62,12 @@ class CQLLoss(SACLoss):
     @dispatch(auto_batch_size=False)
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """As SAC's, and detached: the gap, by how much other actions are held to be better."""
-        tensordict = self._without_masked(tensordict)
+        tensordict, masked = self._without_masked(tensordict)
         out = super().forward(tensordict)
         gap = self._gap(tensordict)
-        held = self._reduce_loss(self.weight * gap.sum(-1), tensordict)
+        held = self._reduce_loss(self.weight * gap.sum(-1), masked)
         out.set("loss_qvalue", out.get("loss_qvalue") + held)
-        out.set("gap", self._reduce_loss(gap.detach().mean(-1), tensordict))
+        out.set("gap", self._reduce_loss(gap.detach().mean(-1), masked))
         return out
 
     def _gap(self, tensordict: TensorDictBase) -> Tensor:

@@ -87,15 +87,15 @@ class ICMLoss(LossModule):
     @dispatch(auto_batch_size=False)
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Both losses, weighed; and detached, both errors as they are."""
-        tensordict = without_masked(self, tensordict, self.in_keys)
+        tensordict, masked = without_masked(self, tensordict, self.in_keys)
         following = tensordict.get("next")
         wrong = self.curiosity(
             [tensordict.get(key) for key in self.seen],
             tensordict.get(self.tensor_keys.action),
             [following.get(key) for key in self.seen],
         )
-        ahead = self._reduce_loss(wrong.forward, tensordict)
-        between = self._reduce_loss(wrong.inverse, tensordict)
+        ahead = self._reduce_loss(wrong.forward, masked)
+        between = self._reduce_loss(wrong.inverse, masked)
         return TensorDict._new_unsafe(
             {
                 "loss_forward": self.beta * ahead,

@@ -91,7 +91,7 @@ class DQNLoss(ActorCriticLoss):
     @dispatch(auto_batch_size=False)
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """The loss, and detached: mean value of what was done, mean TD error."""
-        tensordict = self._without_masked(tensordict)
+        tensordict, masked = self._without_masked(tensordict)
         wanted = self._wanted(tensordict).unsqueeze(-2)
         every = self._values(self.qvalue_network, tensordict)
         values = value_of(every, tensordict.get(self.tensor_keys.action))
@@ -102,10 +102,8 @@ class DQNLoss(ActorCriticLoss):
             misfit = smooth_l1_loss(values, wanted.expand_as(values), reduction="none")
         return TensorDict._new_unsafe(
             {
-                "loss_qvalue": self._reduce_loss(misfit.sum((-1, -2)), tensordict),
-                **self._shown(
-                    tensordict, q=values.mean((-1, -2)), td_error=error.abs().mean((-1, -2))
-                ),
+                "loss_qvalue": self._reduce_loss(misfit.sum((-1, -2)), masked),
+                **self._shown(masked, q=values.mean((-1, -2)), td_error=error.abs().mean((-1, -2))),
             },
             batch_size=torch.Size([]),
         )

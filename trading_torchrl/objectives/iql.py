@@ -96,7 +96,7 @@ class IQLLoss(ActorCriticLoss):
     @dispatch(auto_batch_size=False)
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Losses, and detached: mean value, advantage and Q of what was done, mean TD error."""
-        tensordict = self._without_masked(tensordict)
+        tensordict, masked = self._without_masked(tensordict)
         value = self._state_value(tensordict)
         with torch.no_grad():
             slow = self._values(self.target_qvalue_network, tensordict)
@@ -119,7 +119,7 @@ class IQLLoss(ActorCriticLoss):
             "td_error": error.detach().abs().mean((-1, -2)),
         }
         return TensorDict._new_unsafe(
-            {name: self._reduce_loss(each, tensordict) for name, each in losses.items()},
+            {name: self._reduce_loss(each, masked) for name, each in losses.items()},
             batch_size=torch.Size([]),
         )
 

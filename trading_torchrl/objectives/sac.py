@@ -16,7 +16,7 @@ from tensordict.nn import (
 from torch import Tensor, nn
 
 from trading_torchrl.modules.averages import frozen
-from trading_torchrl.modules.squashed_normal import SquashedNormal
+from trading_torchrl.modules.squashed_normal import SquashedNormal, draw_squashed
 from trading_torchrl.objectives.actor_critic import ActorCriticLoss
 
 
@@ -87,13 +87,14 @@ class SACLoss(ActorCriticLoss):
         if target_entropy != "auto" and not isinstance(target_entropy, (int, float)):
             raise ValueError(f"target_entropy must be 'auto' or a number, got {target_entropy!r}")
         self.min_alpha, self.target_entropy = min_alpha, target_entropy
+        self._plain = (_plain_network(actor_network),)  # a tuple: as an attribute it is a submodule
         self.log_alpha = nn.Parameter(torch.tensor(math.log(alpha_init)))
 
     # Without a batch size: guessed from tensors of width 1 it would be one dimension too long.
     @dispatch(auto_batch_size=False)
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Losses, and detached: alpha, the policy's entropy, mean value, mean TD error."""
-        tensordict = self._without_masked(tensordict)
+        tensordict, masked = self._without_masked(tensordict)
         alpha = self._alpha()
         weights = self._weights(tensordict)
         values, wanted = self._values_and_wanted(tensordict, alpha, weights)
@@ -102,11 +103,11 @@ class SACLoss(ActorCriticLoss):
         entropy = -log_prob.detach()
         return TensorDict._new_unsafe(
             {
-                "loss_actor": self._reduce_loss(alpha * log_prob - worth, tensordict),
-                "loss_qvalue": self._reduce_loss(misfit, tensordict),
-                "loss_alpha": self._reduce_loss(self.log_alpha * (entropy - goal), tensordict),
+                "loss_actor": self._reduce_loss(alpha * log_prob - worth, masked),
+                "loss_qvalue": self._reduce_loss(misfit, masked),
+                "loss_alpha": self._reduce_loss(self.log_alpha * (entropy - goal), masked),
                 "alpha": alpha,
-                **self._shown(tensordict, entropy=entropy, q=worth, td_error=error),
+                **self._shown(masked, entropy=entropy, q=worth, td_error=error),
             },
             batch_size=torch.Size([]),
         )
@@ -163,17 +164,14 @@ class SACLoss(ActorCriticLoss):
     def _misfit(self, values: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
         """The critics' loss ``[*]``, and their mean absolute error ``[*]``."""
         error = values - wanted.unsqueeze(-2)
-        return 0.5 * error.square().sum((-1, -2)), error.abs().mean((-1, -2))
+        return 0.5 * error.square().sum((-1, -2)), error.detach().abs().mean((-1, -2))
 
     def _act(self, tensordict: TensorDictBase) -> tuple[Tensor, Tensor]:
         """An action ``[*, A]`` of the present policy, and its log density ``[*]``."""
-        network = _plain_network(self.actor_network)
-        if network is None:
-            read = tensordict.select(*self.actor_network.in_keys)
-            dist = self.actor_network.get_dist(read)
-        else:
-            read = [tensordict.get(key) for key in network.in_keys]
-            dist = SquashedNormal(*network.module(*read))
+        (network,) = self._plain
+        if network is not None:
+            return draw_squashed(*network.module(*(tensordict.get(key) for key in network.in_keys)))
+        dist = self.actor_network.get_dist(tensordict.select(*self.actor_network.in_keys))
         if hasattr(dist, "rsample_with_log_prob"):
             return dist.rsample_with_log_prob()
         action = dist.rsample()

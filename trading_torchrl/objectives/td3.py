@@ -93,19 +93,19 @@ class TD3Loss(ActorCriticLoss):
     @dispatch(auto_batch_size=False)
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Losses, the actor's 0 between its turns, and detached: mean value, mean TD error."""
-        tensordict = self._without_masked(tensordict)
+        tensordict, masked = self._without_masked(tensordict)
         weights = self._weights(tensordict)
         wanted = self._wanted(tensordict, weights)
         values = self._values(self.qvalue_network, tensordict)
         error = values - wanted.unsqueeze(-2)
-        loss_qvalue = self._reduce_loss(0.5 * error.square().sum((-1, -2)), tensordict)
+        loss_qvalue = self._reduce_loss(0.5 * error.square().sum((-1, -2)), masked)
 
         self.calls += 1
         if self._acts():
             decided = self._mode(self.actor_network, tensordict)
             with frozen(self._critics):
                 worth = self._values(self.qvalue_network, tensordict, decided)
-            loss_actor = self._reduce_loss(-self._total(worth, weights)[..., 0], tensordict)
+            loss_actor = self._reduce_loss(-self._total(worth, weights)[..., 0], masked)
         else:
             loss_actor = torch.zeros_like(loss_qvalue)
         return TensorDict._new_unsafe(
@@ -113,7 +113,7 @@ class TD3Loss(ActorCriticLoss):
                 "loss_actor": loss_actor,
                 "loss_qvalue": loss_qvalue,
                 **self._shown(
-                    tensordict,
+                    masked,
                     q=self._total(values, weights)[..., 0],
                     td_error=error.abs().mean((-1, -2)),
                 ),
