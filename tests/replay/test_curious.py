@@ -52,7 +52,7 @@ def test_the_formula_by_hand():
     mixed = 0.8 * torch.tensor([1.0, -1.0]) + 0.2 * intrinsic
     torch.testing.assert_close(got["next", "reward"][:, 0], mixed)
     torch.testing.assert_close(got["next", "added"][:, 0], 0.2 * intrinsic)
-    assert float(reward.deviation) == pytest.approx(deviation)
+    assert reward.running.tolist() == pytest.approx([mean, square, 0.25])
 
 
 def test_it_is_clipped_and_capped():

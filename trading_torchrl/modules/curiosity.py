@@ -71,7 +71,7 @@ class Curiosity(nn.Module):
         *,
         choices: bool = False,
         features: int = FEATURES,
-        hidden: Sequence[int] = (192,),
+        hidden: Sequence[int] = (160,),
         body: Callable[..., Tensor] | None = None,
     ) -> None:
         super().__init__()

@@ -60,9 +60,8 @@ class CuriosityReward(Transform):
         True
     """
 
-    mean: Tensor
-    square: Tensor
-    extrinsic: Tensor
+    running: Tensor
+    """means of the forward error, of its square and of the absolute reward"""
 
     def __init__(
         self,
@@ -92,17 +91,11 @@ class CuriosityReward(Transform):
         self.momentum = momentum
         self.warmup_frames, self.warmup_batches = warmup_frames, max(warmup_batches, 1)
         self.frames, self.batches = 0, 0
-        for name in ("mean", "square", "extrinsic"):
-            self.register_buffer(name, torch.zeros(()))
+        self.register_buffer("running", torch.zeros(3))
 
     def count(self, frames: int) -> None:
         """So many rows were collected by now; for who calls it by hand."""
         self.frames = frames
-
-    @property
-    def deviation(self) -> Tensor:
-        """Of the forward error, running."""
-        return (self.square - self.mean.square()).clamp(min=0).sqrt()
 
     def _inv_call(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Rows on their way into the buffer are counted."""
@@ -119,26 +112,27 @@ class CuriosityReward(Transform):
             [following.get(key) for key in self.seen],
         )
         reward = following.get(self.reward_key)
-        self._remember(error, reward)
-        intrinsic = (self.eta * error / self.deviation.clamp(min=LEAST)).clamp(max=self.most)
+        mean, square, extrinsic = self._remember(error, reward)
+        deviation = max(math.sqrt(max(square - mean * mean, 0.0)), LEAST)
+        intrinsic = (self.eta / deviation * error).clamp(max=self.most)
         on = self.frames >= self.warmup_frames and self.batches >= self.warmup_batches
         intrinsic = (intrinsic if on else torch.zeros_like(intrinsic)).unsqueeze(-1)
         tensordict, following = tensordict.copy(), following.copy()
         following.set("intrinsic", intrinsic)
-        added = (self.share * intrinsic).clamp(max=self.cap * self.extrinsic.clamp(min=1.0))
+        added = (self.share * intrinsic).clamp(max=self.cap * max(extrinsic, 1.0))
         following.set("added", added)
         if on and self.share:
             following.set(self.reward_key, (1 - self.share) * reward + added)
         return tensordict.set("next", following)
 
     @torch.no_grad()
-    def _remember(self, error: Tensor, reward: Tensor) -> None:
+    def _remember(self, error: Tensor, reward: Tensor) -> list[float]:
         """Running figures; the first batch is where they start."""
         rate = self.momentum if self.batches else 1.0
-        self.mean.lerp_(error.mean(), rate)
-        self.square.lerp_(error.square().mean(), rate)
-        self.extrinsic.lerp_(reward.abs().mean(), rate)
+        found = [error.mean(), error.square().mean(), reward.abs().mean()]
+        self.running.lerp_(torch.stack(found), rate)
         self.batches += 1
+        return self.running.tolist()
 
     def get_extra_state(self) -> dict[str, Any]:
         """What was counted."""
