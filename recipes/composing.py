@@ -19,6 +19,9 @@ CHOSEN = ("market", "env", "loss", "network", "her")
 SHARED = ("critics", "gamma", "temperature.start", "temperature.least", "temperature.entropy")
 """Settings that files in ``conf/loss`` may read, each what its loss has a use for."""
 
+ALONE = ("data", "init", "resume", "stop_at", "webhook", "mlflow")
+"""What settings may leave open for itself."""
+
 LEARN_WITH = "learn_with"
 
 
@@ -30,15 +33,25 @@ def composed(recipe: str, overrides: Sequence[str]) -> tuple[DictConfig, dict[st
     """
     config, choices = _composed(recipe, overrides)
     if "data" in config and not OmegaConf.is_missing(config, "data"):
-        theirs = dict(load_config(Path(config.data)).get("choices") or {})
+        earlier = load_config(Path(config.data))
+        theirs = dict(earlier.get("choices") or {})
         best = f"{choices['loss']}_{theirs.get('env')}"
         if best in GlobalHydra.instance().config_loader().get_group_options(LEARN_WITH):
             config, _ = _composed(recipe, [*overrides, f"+{LEARN_WITH}@_global_={best}"])
         with open_dict(config):  # a network may bring a market along
             config.market = {"report_split": config.market.report_split}
+            leave_open_to(earlier, config)
         own = {name: choices[name] for name in ("loss", "network") if name in choices}
         choices = theirs | own
     return config, choices
+
+
+def leave_open_to(earlier: DictConfig, config: DictConfig) -> None:
+    """What settings leave open is as an earlier run has it."""
+    for name in ("network", *config):
+        missing = name not in config or OmegaConf.is_missing(config, name)
+        if name not in ALONE and (missing or config[name] is None):
+            config[name] = earlier[name]
 
 
 def _composed(recipe: str, overrides: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from checks import check_kinds
-from composing import SAVED, composed, key_of, load_config
+from composing import SAVED, composed, key_of, leave_open_to, load_config
 from launch import Learning
 from omegaconf import DictConfig, OmegaConf
 from tasks import Task
@@ -25,9 +25,6 @@ BOUND = ("market", "env", "window")
 
 SCALED = ("mean", "std")
 """What two scalers must have in common."""
-
-ALONE = ("data", "init", "resume", "stop_at", "webhook", "mlflow")
-"""What may be null for itself."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,10 +101,7 @@ def with_data(config: DictConfig, overrides: Sequence[str]) -> DictConfig:
     config.market.report_split = split
     if "network" in config and "_target_" not in config.network:  # settings of the data's network
         config.network = OmegaConf.merge(theirs.network, config.network)
-    for name in ("network", *config):
-        missing = name not in config or OmegaConf.is_missing(config, name)
-        if name not in ALONE and (missing or config[name] is None):
-            config[name] = theirs[name]
+    leave_open_to(theirs, config)
     if config.resume is not None:
         config.data = theirs.data
     config.choices = choices

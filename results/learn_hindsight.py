@@ -13,7 +13,10 @@ from rows import Row, hand_over, said
 from runs import SEEDS, figures, paired, train_all
 
 FLIP = ["env=bit_flip", "loss=dqn"]
-FORTY = [*FLIP, "env.bits=40", "total_frames=1_000_000", "evaluate_every=50_000"]
+FORTY = [
+    *FLIP, "env.bits=40", "total_frames=700_000", "buffer_size=700_000", "tau=0.01", "lr_end=1e-4",
+    "evaluate_every=50_000",
+]  # fmt: skip
 TRADE = [
     "env=long_only", "her=on", "her.goal.low=-0.02", "her.goal.high=0.04", "her.goal.sparse=true",
     "market.knobs.predictability=5",

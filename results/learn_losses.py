@@ -6,16 +6,22 @@ Every run is `python recipes/offpolicy.py loss=<loss> env=<problem>` with its se
 `recipes/conf/`; discrete losses choose among a grid of actions, and are judged by the best policy
 on that grid. CQL and IQL are made for stored rows: what counts of them on Garleanu-Pedersen is what
 they learn there from a replay of mixed quality, by the runs of `learn_offline.py`; what they learn
-online is told beside it. Updates a second are those of the market runs, one thread each, as many
-runs at a time as there are cores.
+online is told beside it. Updates a second are those of a short run on the market, one thread, with
+nothing else running.
 """
 
+import json
+import os
+import subprocess
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import learn_offline
 from learn_market import over_seeds
-from rows import Row, hand_over
-from runs import SEEDS, train_all
+from rows import ROOT, Row, hand_over
+from runs import SEEDS, command, train_all
+from tqdm import tqdm
 
 from trading_torchrl.evaluation import interval
 
@@ -30,6 +36,8 @@ LEARNED_ON = {
     "planted leak": "env=planted_leak",
     "market": "env=long_short",
 }
+SHORT = ["stop_at=256_000", "evaluate_every=2_304_000", "checkpoint_every=2_304_000", "threads=1"]
+"""A ninth of a run, and nothing but training."""
 BAR = 0.95
 HEAD = [
     "loss",
@@ -55,6 +63,20 @@ def share(runs: list[dict[str, Any]]) -> tuple[float, str]:
     return mean, f"{mean:.4f} +- {half:.4f}"
 
 
+def speed(loss: str) -> float:
+    """Updates a second of a short run, collecting included."""
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place) / "run"
+        given = [*overrides(loss, LEARNED_ON["market"]), *SHORT]
+        subprocess.run(
+            command("offpolicy", folder, given, resume=False),
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=ROOT, check=True,
+            env=os.environ | {"OMP_NUM_THREADS": "1"},
+        )  # fmt: skip
+        metrics = json.loads((folder / "metrics.json").read_text())
+    return float(metrics["runtime"]["updates_per_second"])
+
+
 def main() -> None:
     """Trains, and compares."""
     losses = (*CONTINUOUS, *DISCRETE)
@@ -66,6 +88,7 @@ def main() -> None:
         }
     )
     offline = learn_offline.learned_all(COLLECTED)
+    speeds = {loss: speed(loss) for loss in tqdm(losses, desc="speed")}
     rows, table = [], [HEAD]
     for loss in losses:
         online, leak = (share(found[f"{loss} {name}"]) for name in (COLLECTED, "planted leak"))
@@ -81,11 +104,10 @@ def main() -> None:
         cells = [loss, online[1], stored[1] if stored else "", leak[1]]
         runs = found[f"{loss} market"]
         cells += [over_seeds(runs, figure)[1] for figure in ("sharpe_ratio_mean", "growth_share")]
-        speed, half = interval([run["runtime"]["updates_per_second"] for run in runs])
-        table.append([*cells, f"{speed:.0f} +- {half:.0f}"])
+        table.append([*cells, f"{speeds[loss]:.0f}"])
     note = (
         f"Seeds {SEEDS[0]} to {SEEDS[-1]}, 95 % intervals over seeds and, on the market, paths;"
-        " speed depends on the machine and on what ran beside. All is learned online, but for the"
+        " speed is with one thread and nothing else running. All is learned online, but for the"
         " column from stored rows: that is what counts of CQL and IQL on Garleanu-Pedersen."
     )
     hand_over("Losses, one by one", note, rows, table)

@@ -241,6 +241,18 @@ def test_what_learns_best_elsewhere_does_not_apply(stored, tmp_path):
     assert settings_of(stored, data, "loss=td3")["lr"] == 1e-3
 
 
+def test_a_list_of_runs_knows_their_settings_whole(stored, tmp_path):
+    data = data_of(tmp_path / "data", "synthetic", "long_short")
+    found = importlib.import_module("many_runs").composed("offline", [data, "loss=cql"])
+    ours = settings_of(stored, data, "loss=cql")
+    assert (
+        found["temperature"]
+        == ours["temperature"]
+        == {"start": 0.01, "least": 0.0, "entropy": -1.0}
+    )
+    assert (found["loss"]["alpha_init"], found["loss"]["gamma"]) == (0.01, 0.95)
+
+
 def test_a_network_of_symbols_learns_from_the_market_of_the_data(stored, tmp_path):
     data = data_of(tmp_path / "data", "martingale", "long_short")
     settings = settings_of(stored, data, "+network=per_symbol")
