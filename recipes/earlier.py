@@ -12,8 +12,9 @@ from tensordict.nn import TensorDictModule
 from torch import nn
 from torchrl.objectives import LossModule
 
-from trading_torchrl.checkpoint import CheckpointError, Checkpoints
+from trading_torchrl.checkpoint import Checkpoints
 from trading_torchrl.modules import SymbolHeads
+from trading_torchrl.state_file import CheckpointError
 
 SHAPING = (
     "network", "hidden", "window", "loss.actor_network", "env.actions", "env.choices",

@@ -26,10 +26,11 @@ from omegaconf import DictConfig, OmegaConf
 from tasks import Judged, make_task, together
 from tqdm import tqdm
 
-from trading_torchrl.checkpoint import CheckpointError, Checkpoints
+from trading_torchrl.checkpoint import Checkpoints
 from trading_torchrl.evaluation import write_json
 from trading_torchrl.evaluation.tables import interval_of, symbol_lines
 from trading_torchrl.resume import parameters_sha256
+from trading_torchrl.state_file import CheckpointError
 
 MAY_DIFFER = ("seed", "data", "init", "resume", "checkpoint", "stop_at", "threads", "webhook")
 

@@ -6,7 +6,8 @@ import math
 from pathlib import Path
 from typing import Any
 
-from trading_torchrl.checkpoint import CheckpointError, Checkpoints, load
+from trading_torchrl.checkpoint import Checkpoints
+from trading_torchrl.state_file import CheckpointError, load
 
 
 def reached(checkpoints: Checkpoints, name: str, clock: str) -> int:

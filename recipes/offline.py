@@ -31,12 +31,13 @@ from torchrl.collectors import Collector
 from torchrl.data import LazyTensorStorage, ReplayBuffer
 from tqdm import tqdm
 
-from trading_torchrl.checkpoint import CheckpointError, Checkpoints
+from trading_torchrl.checkpoint import Checkpoints
 from trading_torchrl.descent import Adam, differentiate, norm_of
 from trading_torchrl.modules import follow_slowly, moving
 from trading_torchrl.monitoring import ActionWatch, broken
 from trading_torchrl.replay import fill
 from trading_torchrl.resume import StopRequest, parameters_sha256
+from trading_torchrl.state_file import CheckpointError
 
 
 @hydra.main(version_base="1.3", config_path="conf", config_name="offline")

@@ -32,11 +32,12 @@ from torchrl.data import LazyTensorStorage, ReplayBuffer
 from torchrl.envs import Compose
 from tqdm import tqdm
 
-from trading_torchrl.checkpoint import CheckpointError, Checkpoints
+from trading_torchrl.checkpoint import Checkpoints
 from trading_torchrl.descent import Adam, differentiate, norm_of
 from trading_torchrl.modules import follow_slowly, moving
 from trading_torchrl.monitoring import ActionWatch, broken
 from trading_torchrl.resume import StopRequest, parameters_sha256
+from trading_torchrl.state_file import CheckpointError
 
 
 @hydra.main(version_base="1.3", config_path="conf", config_name="offpolicy")

@@ -16,8 +16,8 @@ from tasks import Task
 from tensordict import TensorDict
 from torchrl.data import ReplayBuffer
 
-from trading_torchrl.checkpoint import CheckpointError, checksum
 from trading_torchrl.replay import load_replay, save_replay, spec_of
+from trading_torchrl.state_file import CheckpointError, checksum
 
 REPLAY = "replay.pt"
 BOUND = ("market", "env", "window")

@@ -21,8 +21,9 @@ import torch
 from tensordict import TensorDict
 from torch import nn
 
-from trading_torchrl import checkpoint
-from trading_torchrl.checkpoint import CheckpointError, Checkpoints, load, save
+from trading_torchrl import state_file
+from trading_torchrl.checkpoint import Checkpoints
+from trading_torchrl.state_file import CheckpointError, load, save
 
 
 def small(number=0):
@@ -298,7 +299,7 @@ def test_errors_say_what_is_wrong(tmp_path):
 
 def test_another_format_is_refused(tmp_path, monkeypatch):
     with monkeypatch.context() as later:
-        later.setattr(checkpoint, "FORMAT", 2)
+        later.setattr(state_file, "FORMAT", 2)
         save(tmp_path / "it.pt", small())
     with pytest.raises(CheckpointError, match=r"it\.pt is of format 2 .* reads 1"):
         load(tmp_path / "it.pt")
@@ -331,7 +332,7 @@ def pickle_bytes(value):
 def test_foreign_code_does_not_run(tmp_path, write):
     ran, path = tmp_path / "ran", tmp_path / "foreign.pt"
     payload = write({"weights": Touch(ran)})
-    checkpoint._write(payload, path)  # header and checksum are right
+    state_file.write(payload, path)  # header and checksum are right
     with pytest.raises(CheckpointError, match=r"foreign\.pt .* not safe to load"):
         load(path)
     assert not ran.exists()
@@ -346,7 +347,7 @@ def test_foreign_code_does_not_run(tmp_path, write):
     ids=["list", "empty", "torn"],
 )
 def test_what_is_no_state_is_refused(tmp_path, payload, fault):
-    checkpoint._write(payload, tmp_path / "foreign.pt")
+    state_file.write(payload, tmp_path / "foreign.pt")
     with pytest.raises(CheckpointError, match=rf"foreign\.pt .*{fault}"):
         load(tmp_path / "foreign.pt")
 
@@ -405,7 +406,7 @@ def test_the_best_is_serialised_and_hashed_once(tmp_path, monkeypatch):
         monkeypatch.setattr(module, name, watched)
 
     watch(torch, "save")
-    watch(checkpoint, "_digest")
+    watch(state_file, "_digest")
     Checkpoints(tmp_path).save(1, small(1), best=True)
     assert calls == ["save", "_digest"]
 

@@ -14,7 +14,6 @@ from torchrl.collectors import Collector
 from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
 from torchrl.envs import Compose, GymEnv, RewardSum, StepCounter, TransformedEnv
 
-from trading_torchrl.checkpoint import load, save
 from trading_torchrl.data import synthetic_market
 from trading_torchrl.envs import LONG_SHORT, MarketWindow, TradingEnv
 from trading_torchrl.envs.reference import GarleanuPedersen
@@ -28,6 +27,7 @@ from trading_torchrl.resume import (
     restore_collector,
     restore_replay,
 )
+from trading_torchrl.state_file import load, save
 
 ACCOUNTS, STEPS, WINDOW = 4, 10, 16
 KINDS = ("trading", "objectives", "window", "transforms", "garleanu_pedersen")

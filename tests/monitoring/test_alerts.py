@@ -21,7 +21,7 @@ import pytest
 import torch
 from torch.utils.tensorboard import SummaryWriter
 
-from trading_torchrl import checkpoint
+from trading_torchrl import state_file
 from trading_torchrl.monitoring import (
     DEFAULTS,
     WARNINGS,
@@ -314,8 +314,8 @@ def test_a_roll_back_does_not_reset_its_count(tmp_path: Path) -> None:
     alerts.load_state_dict(before)
     assert alerts.check(broken, frames=20).then == "stop"
     restarted = Alerts(DEFAULTS)
-    checkpoint.save(tmp_path / "state.pt", after)
-    restarted.load_state_dict(checkpoint.load(tmp_path / "state.pt"))
+    state_file.save(tmp_path / "state.pt", after)
+    restarted.load_state_dict(state_file.load(tmp_path / "state.pt"))
     assert restarted.check(broken, frames=20).then == "stop"
     anew = Alerts(DEFAULTS)
     anew.load_state_dict(before)

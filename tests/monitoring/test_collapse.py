@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trading_torchrl import checkpoint
+from trading_torchrl import state_file
 from trading_torchrl.monitoring import (
     ALLOWED,
     ActionWatch,
@@ -266,8 +266,8 @@ def test_resumed_is_uninterrupted(kind: str, at: int, tmp_path: Any) -> None:
     whole, first, second = (ActionWatch(kind, window=120) for _ in range(3))
     for number, part in enumerate(parts):
         if number == at:
-            checkpoint.save(tmp_path / "watch.pt", first.state_dict())
-            second.load_state_dict(checkpoint.load(tmp_path / "watch.pt"))
+            state_file.save(tmp_path / "watch.pt", first.state_dict())
+            second.load_state_dict(state_file.load(tmp_path / "watch.pt"))
         whole.see(actions[:, part], traded[:, part], done[:, part])
         (first if number < at else second).see(actions[:, part], traded[:, part], done[:, part])
         if number >= at:

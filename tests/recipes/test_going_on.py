@@ -23,8 +23,9 @@ from running import (
 )
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from trading_torchrl.checkpoint import CheckpointError, Checkpoints
+from trading_torchrl.checkpoint import Checkpoints
 from trading_torchrl.envs.progress import check_fit
+from trading_torchrl.state_file import CheckpointError
 
 
 def test_one_seed_is_one_result_and_another_seed_another(straight, tmp_path):

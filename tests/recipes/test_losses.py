@@ -18,7 +18,8 @@ from running import (
     trained,
 )
 
-from trading_torchrl.checkpoint import Checkpoints, load
+from trading_torchrl.checkpoint import Checkpoints
+from trading_torchrl.state_file import load
 
 
 @pytest.mark.parametrize("loss", ["td3", "ddpg", "redq", "tqc", "crossq", "sac_torchrl"])

@@ -17,7 +17,7 @@ from omegaconf import OmegaConf
 from running import ROOT, command, done, metrics_of, run, same
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from trading_torchrl.checkpoint import load, save
+from trading_torchrl.state_file import load, save
 
 SHORT = ["total_frames=320", "evaluate_every=320"]
 REFERENCE = [*running.REFERENCE, *SHORT]

@@ -8,7 +8,8 @@ import pytest
 import torch
 from running import TINY, done, metrics_of, run, same, trained
 
-from trading_torchrl.checkpoint import Checkpoints, load
+from trading_torchrl.checkpoint import Checkpoints
+from trading_torchrl.state_file import load
 
 SMALL = [
     *TINY, "total_frames=640",

@@ -5,9 +5,9 @@ import torch
 from tensordict import TensorDict
 from torchrl.data import LazyTensorStorage, ReplayBuffer
 
-from trading_torchrl.checkpoint import load, save
 from trading_torchrl.modules import Curiosity
 from trading_torchrl.replay import CuriosityReward
+from trading_torchrl.state_file import load, save
 
 
 class Known(Curiosity):

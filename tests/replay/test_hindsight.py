@@ -8,11 +8,11 @@ from tensordict import TensorDict
 from torch import Tensor
 from torchrl.data import LazyTensorStorage, ReplayBuffer
 
-from trading_torchrl.checkpoint import load, save
 from trading_torchrl.envs import ReachReturn
 from trading_torchrl.envs.reference import BitFlip, SameBits
 from trading_torchrl.replay import Hindsight
 from trading_torchrl.resume import replay_state, restore_replay
+from trading_torchrl.state_file import load, save
 
 BASE = 1_000
 

@@ -7,10 +7,10 @@ import torch
 from tensordict import TensorDict
 from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
 
-from trading_torchrl.checkpoint import CheckpointError, checksum, save
 from trading_torchrl.data import synthetic_market
 from trading_torchrl.envs import LONG_SHORT, TradingEnv
 from trading_torchrl.replay import StoredByIndex, fill, load_replay, save_replay, spec_of
+from trading_torchrl.state_file import CheckpointError, checksum, save
 
 
 def buffer(room, transform=None):

@@ -1,15 +1,6 @@
 """Seeing a policy collapse early: figures of what it does, and alerts on them."""
 
-from trading_torchrl.monitoring.alerts import (
-    DEFAULTS,
-    WARNINGS,
-    Alert,
-    Alerts,
-    Channel,
-    Rule,
-    Verdict,
-    alerts_from,
-)
+from trading_torchrl.monitoring.alerts import Alert, Alerts, Channel, Verdict, alerts_from
 from trading_torchrl.monitoring.channels import (
     file_channel,
     log_channel,
@@ -29,6 +20,7 @@ from trading_torchrl.monitoring.collapse import (
     position_spread,
     trade_rate,
 )
+from trading_torchrl.monitoring.rules import DEFAULTS, WARNINGS, Rule
 from trading_torchrl.monitoring.visits import Visits
 
 __all__ = [

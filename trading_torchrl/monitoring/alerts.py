@@ -1,4 +1,4 @@
-"""Rules on metrics, what follows when one is broken, and who is told."""
+"""Metrics checked against rules: what follows where one is broken, and who is told."""
 
 from __future__ import annotations
 
@@ -6,105 +6,24 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, NamedTuple, get_args
+
+from trading_torchrl.monitoring.rules import (
+    DEFAULTS,
+    WARNINGS,
+    Rule,
+    Severity,
+    Then,
+    check_choice,
+    is_number,
+    quoted,
+    rules_from,
+)
 
 logger = logging.getLogger("trading_torchrl")
 
-Severity = Literal["warning", "critical"]
-Then = Literal["warn", "stop", "roll_back"]
-
 MUST_BE_FINITE = "train/"
 """Metrics whose names begin so may not be NaN or infinite; others may be undefined."""
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _check_limit(metric: str, name: str, limit: Any) -> None:
-    if limit is None:
-        return
-    if not _is_number(limit):
-        hint = "; YAML reads 1e-3 as text, write 1.0e-3" if isinstance(limit, str) else ""
-        raise ValueError(f"rule on {metric}: {name} must be a number or None, got {limit!r}{hint}")
-    if not math.isfinite(limit):
-        raise ValueError(f"rule on {metric}: {name} must be finite, got {limit}; leave it out")
-
-
-def _check_choice(what: str, given: Any, allowed: Sequence[str]) -> None:
-    if given not in allowed:
-        raise ValueError(f"{what} must be one of {', '.join(allowed)}, got {given!r}")
-
-
-@dataclass(frozen=True)
-class Rule:
-    """What a metric may not be. Both limits in one rule keep it between them.
-
-    Args:
-        metric: its name, such as ``eval/max_drawdown``.
-        above: values above it break the rule.
-        below: values below it break the rule.
-        severity: ``warning`` or ``critical``.
-        then: what follows: ``warn``, ``stop`` or ``roll_back``; by default a critical rule stops
-            and a warning warns.
-    """
-
-    metric: str
-    above: float | None = None
-    below: float | None = None
-    severity: Severity = "warning"
-    then: Then | None = None
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.metric, str) or not self.metric:
-            raise ValueError(f"rule: metric must be a name, got {self.metric!r}")
-        for name in ("above", "below"):
-            _check_limit(self.metric, name, getattr(self, name))
-        if self.above is None and self.below is None:
-            raise ValueError(f"rule on {self.metric}: give a limit, above or below or both")
-        if self.above is not None and self.below is not None and self.below > self.above:
-            raise ValueError(
-                f"rule on {self.metric}: every value is above {self.above} or below {self.below}; "
-                "above is the largest value allowed and below the smallest"
-            )
-        _check_choice(f"rule on {self.metric}: severity", self.severity, get_args(Severity))
-        if self.then is not None:
-            _check_choice(f"rule on {self.metric}: then", self.then, get_args(Then))
-
-    @property
-    def consequence(self) -> Then:
-        """``then``, or what follows by default."""
-        return self.then or ("stop" if self.severity == "critical" else "warn")
-
-    def broken_by(self, value: float) -> str:
-        """Which limit a value breaks, in words; nothing where it breaks none, as NaN does."""
-        if self.above is not None and value > self.above:
-            return f"above {self.above:g}"
-        if self.below is not None and value < self.below:
-            return f"below {self.below:g}"
-        return ""
-
-
-DEFAULTS: tuple[Rule, ...] = (
-    Rule("train/largest_name_share", above=0.6),
-    Rule("train/action_entropy_continuous", below=0.3),
-    Rule("train/action_entropy_continuous", below=0.1, severity="critical"),
-    Rule("train/exact_repeats", above=5),
-    Rule("train/trade_execution_rate", below=0.03),
-    Rule("train/grad_norm", above=10),
-    Rule("eval/largest_name_share", above=0.6),
-    Rule("eval/action_entropy", below=0.3),
-    Rule("eval/action_entropy", below=0.1, severity="critical"),
-    Rule("eval/trade_rate", below=0.03),
-    Rule("eval/position_std", below=0.02),
-    Rule("eval/max_drawdown", above=0.2),
-)
-"""Signs of a collapse, in the policy that explores (train) and in the deterministic one (eval)."""
-
-
-WARNINGS: tuple[Rule, ...] = tuple(replace(rule, then="warn") for rule in DEFAULTS)
-"""The same where a flat policy may be the right one: all are told, and none of them stops a run."""
 
 
 class Alert(NamedTuple):
@@ -132,7 +51,6 @@ class Verdict(NamedTuple):
 Channel = Callable[[Alert], None]
 
 _SETTINGS = ("rules", "cooldown_seconds", "non_finite")
-_NAMED = {"default": DEFAULTS, "warn": WARNINGS, "none": ()}
 
 
 class Alerts:
@@ -168,11 +86,11 @@ class Alerts:
         non_finite: Then = "roll_back",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        if not _is_number(cooldown_seconds) or not cooldown_seconds >= 0:
+        if not is_number(cooldown_seconds) or not cooldown_seconds >= 0:
             raise ValueError(
                 f"cooldown_seconds must be a number of at least 0, got {cooldown_seconds!r}"
             )
-        _check_choice("non_finite", non_finite, get_args(Then))
+        check_choice("non_finite", non_finite, get_args(Then))
         self.rules = tuple(rules)
         self.cooldown_seconds = cooldown_seconds
         self.channels = tuple(channels)
@@ -310,9 +228,9 @@ def alerts_from(
     given = settings if isinstance(settings, Mapping) else {"rules": settings}
     unknown = [key for key in given if key not in _SETTINGS]
     if unknown:
-        raise ValueError(f"alerts: unknown {_quoted(unknown)}; allowed are {_quoted(_SETTINGS)}")
+        raise ValueError(f"alerts: unknown {quoted(unknown)}; allowed are {quoted(_SETTINGS)}")
     options: dict[str, Any] = {key: value for key, value in given.items() if key != "rules"}
-    return Alerts(_rules_from(given.get("rules", "default")), channels=channels, **options)
+    return Alerts(rules_from(given.get("rules", "default")), channels=channels, **options)
 
 
 class _Broken(NamedTuple):
@@ -330,32 +248,3 @@ class _Broken(NamedTuple):
 def _prefix(metric: str) -> str:
     """What comes before the first slash, with it; nothing where there is none."""
     return metric[: metric.find("/") + 1]
-
-
-def _rules_from(settings: Any) -> tuple[Rule, ...]:
-    if isinstance(settings, str) and settings in _NAMED:
-        return _NAMED[settings]
-    if not isinstance(settings, Sequence) or isinstance(settings, str):
-        raise ValueError(
-            "alerts: rules must be 'default', 'warn', 'none' or a list of mappings, got"
-            f" {settings!r}"
-        )
-    return tuple(_rule_from(number, entry) for number, entry in enumerate(settings, 1))
-
-
-def _rule_from(number: int, entry: Any) -> Rule:
-    if not isinstance(entry, Mapping):
-        raise ValueError(f"alerts: rule {number} must be a mapping, got {entry!r}")
-    allowed = [field.name for field in fields(Rule)]
-    unknown = [key for key in entry if key not in allowed]
-    if unknown:
-        raise ValueError(
-            f"alerts: rule {number} has unknown {_quoted(unknown)}; allowed are {_quoted(allowed)}"
-        )
-    if "metric" not in entry:
-        raise ValueError(f"alerts: rule {number} needs a metric, got {_quoted(entry)} only")
-    return Rule(**entry)
-
-
-def _quoted(names: Any) -> str:
-    return ", ".join(repr(name) for name in names)

@@ -9,8 +9,8 @@ from typing import Any
 from tensordict import TensorDict, TensorDictBase
 from torchrl.data import ReplayBuffer
 
-from trading_torchrl.checkpoint import CheckpointError, load, save
 from trading_torchrl.resume import replay_state, restore_replay
+from trading_torchrl.state_file import CheckpointError, load, save
 
 Spec = dict[str, list[Any]]
 
