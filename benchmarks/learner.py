@@ -372,9 +372,9 @@ def race(
                     found = process.submit(measure, contestant.name, *given).result()
                 contestant.measured.append(found)
                 progress.update()
-    sizes = {c.name: c.facts["parameters"] for c in contestants.values() if c.name in LEARNERS}
-    if len(set(sizes.values())) != 1:
-        raise SystemExit(f"the networks are not equal, they learn {sizes} numbers")
+            learned = {c.name: c.facts["parameters"] for c in order if c.name in LEARNERS}
+            if len(set(learned.values())) != 1:
+                raise SystemExit(f"the networks are not equal, they learn {learned} numbers")
     return contestants
 
 

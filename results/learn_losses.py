@@ -10,17 +10,12 @@ online is told beside it. Updates a second are those of a short run on the marke
 nothing else running.
 """
 
-import json
-import os
-import subprocess
-import tempfile
-from pathlib import Path
 from typing import Any
 
 import learn_offline
 from learn_market import over_seeds
-from rows import ROOT, Row, hand_over
-from runs import SEEDS, command, train_all
+from rows import Row, hand_over
+from runs import SEEDS, alone, train_all
 from tqdm import tqdm
 
 from trading_torchrl.evaluation import interval
@@ -36,7 +31,7 @@ LEARNED_ON = {
     "planted leak": "env=planted_leak",
     "market": "env=long_short",
 }
-SHORT = ["stop_at=256_000", "evaluate_every=2_304_000", "checkpoint_every=2_304_000", "threads=1"]
+SHORT = ["stop_at=256_000", "evaluate_every=2_304_000", "checkpoint_every=2_304_000"]
 """A ninth of a run, and nothing but training."""
 BAR = 0.95
 HEAD = [
@@ -65,15 +60,7 @@ def share(runs: list[dict[str, Any]]) -> tuple[float, str]:
 
 def speed(loss: str) -> float:
     """Updates a second of a short run, collecting included."""
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place) / "run"
-        given = [*overrides(loss, LEARNED_ON["market"]), *SHORT]
-        subprocess.run(
-            command("offpolicy", folder, given, resume=False),
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=ROOT, check=True,
-            env=os.environ | {"OMP_NUM_THREADS": "1"},
-        )  # fmt: skip
-        metrics = json.loads((folder / "metrics.json").read_text())
+    metrics, _ = alone([*overrides(loss, LEARNED_ON["market"]), *SHORT])
     return float(metrics["runtime"]["updates_per_second"])
 
 

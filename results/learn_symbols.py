@@ -7,14 +7,11 @@ Every run is `python recipes/offpolicy.py market=ten_symbols` with the settings 
 begin with the run of the same seed.
 """
 
-import os
-import subprocess
-import tempfile
 from pathlib import Path
 from typing import Any
 
-from rows import ROOT, Row, hand_over
-from runs import SEEDS, command, train_all, train_each
+from rows import Row, hand_over
+from runs import SEEDS, alone, train_all, train_each
 
 from trading_torchrl.checkpoint import Checkpoints
 from trading_torchrl.evaluation.tables import interval_of
@@ -22,7 +19,7 @@ from trading_torchrl.evaluation.tables import interval_of
 TEN = ["market=ten_symbols"]
 HEADS = [*TEN, "network=per_symbol"]
 FROZEN = [*HEADS, "network.freeze_trunk=true", "total_frames=384_000"]
-ALONE = ["total_frames=768_000", "stop_at=384_000", "evaluate_every=768_000", "threads=1"]
+SHORT = ["total_frames=768_000", "stop_at=384_000", "evaluate_every=768_000"]
 """As many frames, and training alone: nothing is judged."""
 
 
@@ -54,8 +51,8 @@ def main() -> None:
     rows.append(Row("actors' heads that differ from one another", f"{least} of 10", "10",
                     least == 10))  # fmt: skip
 
-    start = [*HEADS, "network.freeze_trunk=true", f"init={heads[0]['folder']}", *ALONE]
-    ten, one = peak(start), peak([*start, "market.only=[CEDAR]"])
+    start = [*HEADS, "network.freeze_trunk=true", f"init={heads[0]['folder']}", *SHORT]
+    (_, ten), (_, one) = alone(start), alone([*start, "market.only=[CEDAR]"])
     rows.append(Row("peak memory of ten symbols, of one, ratio",
                     f"{ten:.0f} MB, {one:.0f} MB, {ten / one:.3f}", "<= 1.1",
                     ten <= 1.1 * one))  # fmt: skip
@@ -97,20 +94,6 @@ def different_heads(folder: str) -> int:
     """How many of its heads have weights of their own."""
     heads = {key: value for key, value in saved(folder).items() if ".heads." in key}
     return len({value.numpy().tobytes() for key, value in heads.items() if key.endswith("weight")})
-
-
-def peak(overrides: list[str]) -> float:
-    """Largest resident memory of a run in MB."""
-    with tempfile.TemporaryDirectory() as folder:
-        process = subprocess.Popen(
-            command("offpolicy", Path(folder) / "run", overrides, resume=False),
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=ROOT,
-            env=os.environ | {"OMP_NUM_THREADS": "1"},
-        )  # fmt: skip
-        _, status, used = os.wait4(process.pid, 0)
-    if status:
-        raise SystemExit(f"offpolicy.py {' '.join(overrides)} did not come to its end")
-    return used.ru_maxrss / 1024
 
 
 if __name__ == "__main__":

@@ -1,7 +1,10 @@
 """Runs of a recipe over settings and seeds, on the test split; none is repeated."""
 
+import json
 import os
+import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "recipes"))
 from compare import settings_of
 from many_runs import RECIPES, Job, command, run_all
 
-__all__ = ["SEEDS", "command", "figures", "paired", "sweep", "train_all", "train_each"]
+__all__ = ["SEEDS", "alone", "figures", "paired", "sweep", "train_all", "train_each"]
 
 RUNS = Path(__file__).resolve().parent / ".cache" / "runs"
 SEEDS = range(5)
@@ -39,6 +42,21 @@ def paired(
     """By how much this figure is more in the first runs than in the others, seed by seed."""
     by_seed = ({run["seed"]: run["figures"][name] for run in runs} for runs in (one, other))
     return paired_difference(*by_seed)
+
+
+def alone(overrides: Sequence[str]) -> tuple[dict[str, Any], float]:
+    """Metrics of one run with one thread, nothing beside it, and its largest memory in MB."""
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place) / "run"
+        process = subprocess.Popen(
+            command("offpolicy", folder, [*overrides, "threads=1"], resume=False),
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=RECIPES.parent,
+            env=os.environ | {"OMP_NUM_THREADS": "1"},
+        )  # fmt: skip
+        _, status, used = os.wait4(process.pid, 0)
+        if status:
+            raise SystemExit(f"offpolicy.py {' '.join(overrides)} did not come to its end")
+        return json.loads((folder / "metrics.json").read_text()), used.ru_maxrss / 1024
 
 
 def train_all(

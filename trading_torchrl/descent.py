@@ -59,11 +59,12 @@ def differentiate(loss: Tensor, parameters: Sequence[Tensor], longest: float) ->
 class Adam:
     """PyTorch's fused Adam, bit for bit, with less around it.
 
-    Its step alone is a fifth faster: no groups, no hooks, no other devices or types. Kingma and Ba,
-    "Adam: A Method for Stochastic Optimization", 2014, https://arxiv.org/abs/1412.6980
+    It has no groups and no hooks, which take longer to look through than small networks to move.
+    Kingma and Ba, "Adam: A Method for Stochastic Optimization", 2014,
+    https://arxiv.org/abs/1412.6980
 
     Args:
-        parameters: what it moves; those without a gradient stay where they are.
+        parameters: what it moves, of one device and type; those without a gradient stay.
 
     Keyword Args:
         lr: learning rate; may be set anew before any step.

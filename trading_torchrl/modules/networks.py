@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import Any, cast
+from typing import Any
 
 import torch
 from tensordict.nn import TensorDictModule
 from tensordict.utils import NestedKey
 from torch import Tensor, nn
-from torch.nn.functional import linear
 from torchrl.data import Bounded
 from torchrl.modules import ProbabilisticActor
 
@@ -65,10 +64,10 @@ class MLP(nn.Module):
     def forward(self, *inputs: Tensor) -> Tensor:
         """``[*batch, outputs]``."""
         out = joined(inputs)
-        *hidden, last = cast("Iterable[nn.Linear]", self.layers)
-        for layer in hidden:  # their products, without a module's call around each
-            out = linear(out, layer.weight, layer.bias).relu_()
-        return linear(out, last.weight, last.bias)
+        *hidden, last = self.layers
+        for layer in hidden:
+            out = layer(out).relu_()
+        return last(out)
 
 
 class EnsembleMLP(nn.Module):
@@ -102,9 +101,7 @@ class EnsembleMLP(nn.Module):
         """``[*batch, members, outputs]``."""
         together = joined(inputs)
         out = together.reshape(-1, together.shape[-1]).expand(self.members, -1, -1)
-        # Read from the lists' own tables: their iterators look every name up again.
-        both = self.weights._parameters, self.biases._parameters
-        *hidden, (last, offset) = zip(*(each.values() for each in both), strict=True)
+        *hidden, (last, offset) = zip(self.weights, self.biases, strict=True)
         for weight, bias in hidden:
             # In place: baddbmm would write the bias out for every row first.
             out = torch.bmm(out, weight).add_(bias).relu_()

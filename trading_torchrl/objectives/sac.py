@@ -87,7 +87,6 @@ class SACLoss(ActorCriticLoss):
         if target_entropy != "auto" and not isinstance(target_entropy, (int, float)):
             raise ValueError(f"target_entropy must be 'auto' or a number, got {target_entropy!r}")
         self.min_alpha, self.target_entropy = min_alpha, target_entropy
-        self._plain = (_plain_network(actor_network),)  # a tuple: as an attribute it is a submodule
         self.log_alpha = nn.Parameter(torch.tensor(math.log(alpha_init)))
 
     # Without a batch size: guessed from tensors of width 1 it would be one dimension too long.
@@ -168,7 +167,7 @@ class SACLoss(ActorCriticLoss):
 
     def _act(self, tensordict: TensorDictBase) -> tuple[Tensor, Tensor]:
         """An action ``[*, A]`` of the present policy, and its log density ``[*]``."""
-        (network,) = self._plain
+        network = _plain_network(self.actor_network)
         if network is not None:
             return draw_squashed(*network.module(*(tensordict.get(key) for key in network.in_keys)))
         dist = self.actor_network.get_dist(tensordict.select(*self.actor_network.in_keys))
