@@ -1,6 +1,7 @@
 """Every loss on three problems: shares of known optima, and the synthetic market, five seeds each.
 
     python results/learn_losses.py          # 165 runs and those of learn_offline.py, hours
+    python results/learn_losses.py ddpg     # this loss alone
 
 Every run is `python recipes/offpolicy.py loss=<loss> env=<problem>` with its settings in
 `recipes/conf/`; discrete losses choose among a grid of actions, and are judged by the best policy
@@ -10,6 +11,8 @@ online is told beside it. Updates a second are those of a short run on the marke
 nothing else running.
 """
 
+import argparse
+from collections.abc import Sequence
 from typing import Any
 
 import learn_offline
@@ -64,9 +67,16 @@ def speed(loss: str) -> float:
     return float(metrics["runtime"]["updates_per_second"])
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     """Trains, and compares."""
-    losses = (*CONTINUOUS, *DISCRETE)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    every = (*CONTINUOUS, *DISCRETE)
+    parser.add_argument("losses", nargs="*", metavar="LOSS", help=", ".join(every))
+    losses = parser.parse_args(argv).losses or every
+    if set(losses) - set(every):
+        parser.error(f"no loss {sorted(set(losses) - set(every))[0]!r}; there are {every}")
     found = train_all(
         {
             f"{loss} {name}": overrides(loss, problem)
@@ -74,7 +84,8 @@ def main() -> None:
             for loss in losses
         }
     )
-    offline = learn_offline.learned_all(COLLECTED)
+    stores = set(losses) & set(OFFLINE)
+    offline = learn_offline.learned_all(COLLECTED) if stores else {}
     speeds = {loss: speed(loss) for loss in tqdm(losses, desc="speed")}
     rows, table = [], [HEAD]
     for loss in losses:

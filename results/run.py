@@ -2,6 +2,7 @@
 
     python results/run.py                   # what is not yet measured for this code
     python results/run.py oracles --again   # one experiment, anew
+    python results/run.py learn_losses:ddpg # some rows of one, where its script takes their names
 
 An experiment is a script beside this one that prints its rows as its last line. What it printed is
 kept with a fingerprint of the package and of the script, so that an interrupted run goes on where
@@ -51,8 +52,9 @@ EXPERIMENTS = (
 TRAINING = tuple(name for name in EXPERIMENTS if name.startswith("learn_") or name == "kills")
 
 
-def fingerprint(name: str) -> str:
+def fingerprint(asked: str) -> str:
     """Of all the code a figure depends on."""
+    name, *_ = asked.split(":")
     own = [HERE / f"{each}.py" for each in (name, "rows", "runs")] + [ROOT / "constraints.txt"]
     if name.startswith("learn_"):  # they share lists of runs
         own += sorted(HERE.glob("learn_*.py"))
@@ -60,21 +62,23 @@ def fingerprint(name: str) -> str:
     return sources(*own, recipes=name in TRAINING).hex()
 
 
-def measured(name: str) -> dict[str, Any] | None:
-    """What an experiment printed for this very code, if it ran."""
+def measured(asked: str) -> dict[str, Any] | None:
+    """What an experiment, or a part of one, printed for this very code, if it ran."""
     try:
-        kept = json.loads((CACHE / f"{name}.json").read_text())
+        kept = json.loads((CACHE / f"{asked}.json").read_text())
     except (FileNotFoundError, json.JSONDecodeError):
         return None
-    return kept if kept["fingerprint"] == fingerprint(name) else None
+    return kept if kept["fingerprint"] == fingerprint(asked) else None
 
 
-def measure(name: str) -> dict[str, Any]:
-    """Runs an experiment and keeps what it printed."""
+def measure(asked: str) -> dict[str, Any]:
+    """Runs an experiment, or a part of one, and keeps what it printed."""
     began = time.perf_counter()
+    name, *parts = asked.split(":")
     done = subprocess.run(
-        [sys.executable, str(HERE / f"{name}.py")], stdout=subprocess.PIPE, text=True, cwd=ROOT
-    )
+        [sys.executable, str(HERE / f"{name}.py"), *parts],
+        stdout=subprocess.PIPE, text=True, cwd=ROOT,
+    )  # fmt: skip
     lines = done.stdout.strip().splitlines()
     try:
         kept = json.loads(lines[-1])
@@ -82,12 +86,12 @@ def measure(name: str) -> dict[str, Any]:
         raise SystemExit(
             f"results/{name}.py printed no rows (exit code {done.returncode})"
         ) from None
-    kept |= {"fingerprint": fingerprint(name), "seconds": round(time.perf_counter() - began, 1)}
+    kept |= {"fingerprint": fingerprint(asked), "seconds": round(time.perf_counter() - began, 1)}
     kept |= {"commit": commit(), "processor": f"{processor()}, {os.cpu_count()} cores"}
     CACHE.mkdir(exist_ok=True)
     with tempfile.NamedTemporaryFile("w", dir=CACHE, delete=False) as file:
         json.dump(kept, file, indent=1)
-    os.replace(file.name, CACHE / f"{name}.json")
+    os.replace(file.name, CACHE / f"{asked}.json")
     return kept
 
 
@@ -118,6 +122,26 @@ def section(name: str, result: dict[str, Any]) -> str:
     return "\n".join([*lines, *markdown([["figure", "measured", "bar", ""], *figures])])
 
 
+def renewed(there: str, asked: str, result: dict[str, Any]) -> str:
+    """A part of the page with the rows that were measured anew; its head says so."""
+    name, *parts = asked.split(":")
+    fresh = {first_cell(line): line for line in section(name, result).splitlines()}
+    said = f"Anew, {', '.join(parts)}: "
+    lines = [
+        fresh.get(first_cell(line), line) if line.startswith("|") else line
+        for line in there.splitlines()
+        if not line.startswith(said)
+    ]
+    stamp = f"{said}{result['seconds']:.0f} s at {result['commit']}, {result['processor']}."
+    title, gap, note, *rest = lines
+    return "\n".join([title, gap, note, stamp, *rest])
+
+
+def first_cell(line: str) -> str:
+    """What a row of a table is of."""
+    return line.split("|")[1].strip() if line.startswith("|") else ""
+
+
 def markdown(rows: Sequence[Sequence[str]]) -> list[str]:
     """Lines of a table, its head first."""
     head, *body = [f"| {' | '.join(row)} |" for row in rows]
@@ -125,7 +149,7 @@ def markdown(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def page(results: dict[str, dict[str, Any]]) -> str:
-    """The whole page; parts that are not among the results stay as they are."""
+    """The whole page; what is not among the results stays as it is."""
     head = (
         "# Results\n\nWritten by `make results`, all seeds, nothing left out. Each part says at"
         " which commit it was measured; `make results` measures anew what code has changed since."
@@ -133,7 +157,11 @@ def page(results: dict[str, dict[str, Any]]) -> str:
         " [benchmarks/results.md](../benchmarks/results.md), written by `make benchmark`."
     )
     there = sections_of(PAGE.read_text()) if PAGE.exists() else {}
-    there |= {name: section(name, result) for name, result in results.items()}
+    there |= {name: section(name, result) for name, result in results.items() if ":" not in name}
+    for asked, result in results.items():
+        name, *parts = asked.split(":")
+        if parts:
+            there[name] = renewed(there[name], asked, result)
     return "\n\n".join([head, *(there[name] for name in EXPERIMENTS if name in there)]) + "\n"
 
 
@@ -151,7 +179,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("experiments", nargs="*", metavar="EXPERIMENT", help=", ".join(EXPERIMENTS))
     parser.add_argument("--again", action="store_true", help="measure although it is measured")
     arguments = parser.parse_args(argv)
-    unknown = set(arguments.experiments) - set(EXPERIMENTS)
+    unknown = {each.split(":")[0] for each in arguments.experiments} - set(EXPERIMENTS)
     if unknown:
         parser.error(f"no experiment {sorted(unknown)[0]!r}; there are {', '.join(EXPERIMENTS)}")
     wanted = arguments.experiments or EXPERIMENTS
@@ -160,7 +188,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         bar.set_postfix_str(name)
         if arguments.again or measured(name) is None:
             measure(name)
-    results = {name: kept for name in EXPERIMENTS if (kept := measured(name)) is not None}
+    known = dict.fromkeys([*EXPERIMENTS, *wanted])
+    results = {name: kept for name in known if (kept := measured(name)) is not None}
     PAGE.write_text(page(results))
     missed = 0
     for name, result in results.items():

@@ -30,7 +30,7 @@ def told(monkeypatch):
             monkeypatch.setattr(each, "train_all", train_each)
             monkeypatch.setattr(each, "train_each", train_each, raising=False)
         monkeypatch.setattr(module, "hand_over", hand_over)
-        module.main()
+        module.main(*modules.get("given", ()))
         return found["rows"], found["table"]
 
     return told_by
@@ -49,7 +49,7 @@ def test_what_is_made_for_stored_rows_is_measured_by_what_it_learns_from_them(to
         figures |= {"growth_share": 0.8}
         return {"figures": figures, "folder": "there"}
 
-    rows, table = told("learn_losses", metrics, beside=["learn_offline"])
+    rows, table = told("learn_losses", metrics, beside=["learn_offline"], given=[[]])
     problem = "Garleanu-Pedersen, share of the optimum"
     for loss in ("cql", "iql"):
         assert rows[f"{loss}: {problem}, online"].met is None
@@ -61,6 +61,38 @@ def test_what_is_made_for_stored_rows_is_measured_by_what_it_learns_from_them(to
     assert {row[0]: bool(row[at]) for row in table[1:] if row[at]} == {"cql": True, "iql": True}
     assert all(len(row) == len(table[0]) for row in table)
     assert table[1][-1] == "12"
+
+
+def test_one_loss_measured_anew_changes_its_rows_alone(told, monkeypatch):
+    monkeypatch.syspath_prepend(str(RESULTS))
+    import learn_losses
+    import run
+
+    monkeypatch.setattr(learn_losses, "speed", lambda loss: 9.0)
+    share = [0.91]
+
+    def metrics(recipe, name, seed):
+        figures = {"optimum_share": share[0], "sharpe_ratio_mean": 2.0, "growth_share": 0.8}
+        return {"figures": figures, "folder": "there"}
+
+    def printed(given):
+        rows, table = told("learn_losses", metrics, beside=["learn_offline"], given=[given])
+        rows = [row._asdict() for row in rows.values()]
+        stamp = {"seconds": 7.0, "commit": "abc", "processor": f"machine {share[0]}"}
+        return {"title": "Losses", "note": "Told.", "rows": rows, "table": table} | stamp
+
+    before = run.section("learn_losses", printed([]))
+    share[0] = 0.97
+    part = printed(["ddpg"])
+    assert {row["figure"].split(":")[0] for row in part["rows"]} == {"ddpg"}
+    after = run.renewed(before, "learn_losses:ddpg", part)
+    changed = [line for line in after.splitlines() if line not in before.splitlines()]
+    assert len(changed) == 4
+    assert all("ddpg" in line for line in changed)
+    assert sum("0.9700" in line and "| met |" in line for line in changed) == 2
+    assert "Anew, ddpg: 7 s at abc, machine 0.97." in changed
+    assert len(after.splitlines()) == len(before.splitlines()) + 1
+    assert run.renewed(after, "learn_losses:ddpg", part) == after
 
 
 @pytest.mark.parametrize(
