@@ -125,10 +125,11 @@ def section(name: str, result: dict[str, Any]) -> str:
 def renewed(there: str, asked: str, result: dict[str, Any]) -> str:
     """A part of the page with the rows that were measured anew; its head says so."""
     name, *parts = asked.split(":")
-    fresh = {first_cell(line): line for line in section(name, result).splitlines()}
+    rows = [line for line in section(name, result).splitlines() if line.startswith("| ")]
+    fresh = {first_cell(line): line for line in rows}
     said = f"Anew, {', '.join(parts)}: "
     lines = [
-        fresh.get(first_cell(line), line) if line.startswith("|") else line
+        fresh.get(first_cell(line), line) if line.startswith("| ") else line
         for line in there.splitlines()
         if not line.startswith(said)
     ]
@@ -139,7 +140,7 @@ def renewed(there: str, asked: str, result: dict[str, Any]) -> str:
 
 def first_cell(line: str) -> str:
     """What a row of a table is of."""
-    return line.split("|")[1].strip() if line.startswith("|") else ""
+    return line.split("|")[1].strip()
 
 
 def markdown(rows: Sequence[Sequence[str]]) -> list[str]:

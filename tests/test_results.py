@@ -92,6 +92,10 @@ def test_one_loss_measured_anew_changes_its_rows_alone(told, monkeypatch):
     assert sum("0.9700" in line and "| met |" in line for line in changed) == 2
     assert "Anew, ddpg: 7 s at abc, machine 0.97." in changed
     assert len(after.splitlines()) == len(before.splitlines()) + 1
+    assert [line for line in after.splitlines() if line.startswith("|---")] == [
+        "|---|---|---|---|---|---|---|",
+        "|---|---|---|---|",
+    ]
     assert run.renewed(after, "learn_losses:ddpg", part) == after
 
 
