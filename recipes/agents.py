@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import hydra.utils
 from composing import own_settings
@@ -15,7 +15,6 @@ from tensordict.nn import TensorDictModule
 from torchrl.objectives import LossModule
 
 from trading_torchrl.objectives import FromTorchRL
-from trading_torchrl.replay import Hindsight
 
 FITS = {
     (True, False): (
@@ -132,14 +131,21 @@ def _made(kind: type[LossModule], given: Mapping[str, Any]) -> LossModule:
         ) from error
 
 
-def keys_to_store(
-    task: Task, loss: LossModule, hindsight: Hindsight | None = None
-) -> tuple[Any, ...]:
-    """What a replay buffer keeps of rows: what the task says, and what a loss reads besides.
+class Reads(Protocol):
+    """Something that has to find certain keys in rows."""
+
+    @property
+    def reads(self) -> Sequence[Any]:
+        """These."""
+
+
+def keys_to_store(task: Task, loss: LossModule, *others: Reads | None) -> tuple[Any, ...]:
+    """What a replay buffer keeps of rows: what the task says, and what a loss and others read.
 
     What hindsight makes anew it need not keep, but what it makes it of.
     """
-    kept = dict.fromkeys((*task.stored, *(hindsight.reads if hindsight else ())))
+    asked = [key for each in others if each is not None for key in each.reads]
+    kept = dict.fromkeys((*task.stored, *asked))
     sampled = {*task.in_keys, *(unravel_key(("next", key)) for key in task.in_keys)}
     more = [
         key
@@ -156,6 +162,11 @@ def keys_to_store(
             f" does not show; it shows {', '.join(map(repr, shown))}"
         )
     return (*kept, *more)
+
+
+def discount(settings: Mapping[str, Any]) -> float:
+    """Of the loss, or of the recipe where the loss names none."""
+    return float(settings["loss"].get("gamma", settings["gamma"]))
 
 
 def _starts(key: Any) -> list[Any]:

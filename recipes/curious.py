@@ -85,8 +85,13 @@ class Curious:
 
 
 @plainly(ValueError, before="icm: ")
-def make_curious(settings: Mapping[str, Any] | None, task: Task) -> Curious | None:
-    """What ``conf/icm`` describes; nothing where it is off."""
+def make_curious(
+    settings: Mapping[str, Any] | None, task: Task, *, mixes: bool = True
+) -> Curious | None:
+    """What ``conf/icm`` describes; nothing where it is off.
+
+    Where it does not mix what surprises are worth into the reward, it tells it beside.
+    """
     if not settings:
         return None
     given = dict(settings)
@@ -103,6 +108,7 @@ def make_curious(settings: Mapping[str, Any] | None, task: Task) -> Curious | No
         features=own["features"], hidden=own["hidden"],
     )  # fmt: skip
     loss = ICMLoss(models, beta=own["beta"], in_keys=seen)
+    given |= {} if mixes else {"share": 0.0}
     reward = CuriosityReward(models, seen, **given)
     optimizer = torch.optim.AdamW(
         loss.parameters(), lr=own["lr"], weight_decay=own["weight_decay"], fused=True

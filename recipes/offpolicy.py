@@ -17,7 +17,7 @@ from typing import Any
 
 import hydra
 import torch
-from agents import keys_to_store, make_agent, needs_rewards
+from agents import discount, keys_to_store, make_agent, needs_rewards
 from checks import plainly
 from curious import make_curious
 from earlier import begin_from, earlier_run
@@ -25,12 +25,14 @@ from hindsight import hindsight_figures, make_hindsight
 from launch import Run, finish, runtime, set_machine, start
 from loop import UNJUDGED, Lately, due, evaluate, judge, reason, restore, state_of, tell, visits_of
 from omegaconf import DictConfig
+from shaping import make_shaping
 from stored import keep_replay
 from tasks import make_task
 from torchrl.collectors import Collector
 from torchrl.data import LazyTensorStorage, ReplayBuffer
 from torchrl.envs import Compose
 from tqdm import tqdm
+from weighing import make_objectives
 
 from trading_torchrl.checkpoint import Checkpoints
 from trading_torchrl.descent import Adam, differentiate, norm_of
@@ -60,7 +62,9 @@ def main(config: DictConfig) -> None:
     both = moving(averaged), moving(actor)
     trained = [each for each in loss.parameters() if each.requires_grad]
     optimizer = Adam(trained, lr=run.lr)
-    curious = make_curious(settings.get("icm"), task)
+    objectives = make_objectives(settings.get("objectives"), task)
+    curious = make_curious(settings.get("icm"), task, mixes=objectives is None)
+    shaping = make_shaping(settings.get("shaping"), task, discount(settings))
 
     # Where experience comes from, and where it is kept.
     batch_frames = run.num_envs * run.steps_per_batch
@@ -81,7 +85,7 @@ def main(config: DictConfig) -> None:
     replay = ReplayBuffer(
         storage=storage, batch_size=run.batch_size, transform=Compose(*transforms)
     )
-    kept = keys_to_store(task, loss, hindsight)
+    kept = keys_to_store(task, loss, hindsight, shaping, objectives)
 
     # What watches it, and what is kept of it.
     checkpoints = Checkpoints(folder / "checkpoints", run.keep)
@@ -99,6 +103,8 @@ def main(config: DictConfig) -> None:
     parts = {"task": task, "loss": loss, "averaged": averaged, "optimizer": optimizer}
     parts |= {"watch": watch, "alerts": alerts, "lately": lately}
     parts |= curious.parts() if curious else {}
+    parts |= shaping.parts() if shaping else {}
+    parts |= objectives.parts() if objectives else {}
     parts |= {"visits": visits} if visits else {}
     held = parts, collector, replay, count, evaluations
     if saved:
@@ -123,6 +129,8 @@ def main(config: DictConfig) -> None:
                 watch.see(*task.watched(batch))
                 if visits:
                     visits.see(task.place_of(batch))
+                if objectives:
+                    objectives.see(batch)
                 rows = batch.select(*kept)
                 replay.extend(rows if hindsight else rows.reshape(-1))
 
@@ -133,10 +141,16 @@ def main(config: DictConfig) -> None:
                 while count["owed"] >= 1 and not wrong:
                     sample = replay.sample()
                     sample["next", "reward"].mul_(run.reward_scale)
+                    if shaping:  # its potential learns from rewards as they came
+                        wrong = shaping.learn(sample)
                     if curious:  # what its models did not expect is worth something; they learn it
                         curious.reward.count(count["frames"])
                         sample = curious.reward(sample)
-                        wrong = curious.learn(sample, count["updates"])
+                        wrong = wrong or curious.learn(sample, count["updates"])
+                    if objectives:  # they take the reward's place; a goal's they are added to
+                        sample = objectives.weigh(sample)
+                    if shaping:  # getting somewhere is paid in advance
+                        sample = shaping.shape(sample, count["frames"])
                     losses = loss(sample)
                     total = sum(losses[each] for each in summed)
                     norm = differentiate(total, trained, run.max_grad_norm)
@@ -159,6 +173,8 @@ def main(config: DictConfig) -> None:
                 elif lately.norms and due(frames, run.log_every, batch_frames):
                     figures, histograms = lately.figures(optimizer.lr, batch, watch)
                     figures |= curious.figures() if curious else {}
+                    figures |= shaping.figures() if shaping else {}
+                    figures |= objectives.figures() if objectives else {}
                     figures |= hindsight_figures(hindsight, batch, lately.sample, replay)
                     figures |= {"train/state_coverage": visits.coverage} if visits else {}
                     for name, values in histograms.items():
@@ -171,6 +187,8 @@ def main(config: DictConfig) -> None:
                     judged = evaluate(task, averaged, run.seed)
                     evaluations.append({"frames": float(frames), **judged})
                     figures |= {f"eval/{name}": value for name, value in judged.items()}
+                    if shaping:
+                        shaping.judged(judged)
 
                 tell(figures, frames, writer, bar, shown, task.score)
                 told = wrong or frames >= run.watch_from  # an untrained policy may look collapsed
@@ -221,8 +239,10 @@ def main(config: DictConfig) -> None:
         "stopped": stopped,
         "state_coverage": visits.coverage if visits else None,
         "curiosity": curious.told() if curious else None,
+        "shaping": shaping.figures() if shaping else None,
+        "objectives": objectives.figures() if objectives else None,
         "parameters_sha256": parameters_sha256(
-            loss, averaged, *([curious.loss] if curious else [])
+            loss, averaged, *(each.loss for each in (curious, shaping) if each and each.loss)
         ),
         "runtime": runtime(began, trained_for, first, count) | machine,
     }

@@ -47,6 +47,7 @@ EXPERIMENTS = (
     "learn_offline",
     "learn_curiosity",
     "learn_hindsight",
+    "learn_shaping",
     "kills",
 )
 TRAINING = tuple(name for name in EXPERIMENTS if name.startswith("learn_") or name == "kills")
@@ -55,7 +56,9 @@ TRAINING = tuple(name for name in EXPERIMENTS if name.startswith("learn_") or na
 def fingerprint(asked: str) -> str:
     """Of all the code a figure depends on."""
     name, *_ = asked.split(":")
-    own = [HERE / f"{each}.py" for each in (name, "rows", "runs")] + [ROOT / "constraints.txt"]
+    own = [HERE / f"{each}.py" for each in (name, "rows", "runs", "exact")] + [
+        ROOT / "constraints.txt"
+    ]
     if name.startswith("learn_"):  # they share lists of runs
         own += sorted(HERE.glob("learn_*.py"))
     own += sorted((ROOT / "tests" / "envs").glob("*.py"))

@@ -24,6 +24,10 @@ def make_task(settings: Mapping[str, Any], earlier: Mapping[str, Any] | None = N
     need to see the same: the scaler.
     """
     env, window, her = settings["env"], settings["window"], settings.get("her")
+    if settings.get("objectives") and ("problem" in env or "gym" in env):
+        raise ValueError(
+            "only trading has objectives to weigh: objectives=off, or a market (env=long_short)"
+        )
     accounts, seed = settings["num_envs"], settings["seed"]
     if "problem" in env or "gym" in env:
         if window is not None:
@@ -34,4 +38,8 @@ def make_task(settings: Mapping[str, Any], earlier: Mapping[str, Any] | None = N
             )
         return (Reference if "problem" in env else Gym)(env, accounts, seed)
     seen = (settings["market"], env, accounts, window, seed, earlier["task"] if earlier else {})
-    return GoalTrading(her["goal"], *seen) if her else Trading(*seen)
+    foresees = (settings.get("shaping") or {}).get("potential") == "learned" and not her
+    shows = ("objectives",) if settings.get("objectives") or foresees else ()
+    if her:
+        return GoalTrading(her["goal"], *seen, shows=shows)
+    return Trading(*seen, shows=shows)

@@ -11,7 +11,7 @@ from torch import Tensor
 from torchrl.envs import EnvBase, TransformedEnv
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
-from tasks.task import Figures, Goals, Judged, Policy, acted, explores
+from tasks.task import RETURN, Figures, Goals, Judged, Policy, acted, explores
 from tasks.trading import BUYS_ONCE, Trading, days_of
 from trading_torchrl.data import Market
 from trading_torchrl.envs import DesiredGoal, ReachReturn, TradingEnv
@@ -38,11 +38,13 @@ class GoalTrading(Trading):
         window: int | None,
         seed: int,
         earlier: Mapping[str, Any],
+        shows: tuple[str, ...] = (),
     ) -> None:
         asked = dict(goal)
         self.wanted = {name: asked.pop(name) for name in ("low", "high")}
         self.goal = ReachReturn(**asked)
-        super().__init__(market, env, num_envs, window, seed, earlier)
+        super().__init__(market, env, num_envs, window, seed, earlier, shows)
+        self.signals = RETURN
         if self.base.rules.episode_bars >= self.base.rules.bars:
             raise ValueError("a return is reached by the end of an episode: env.episode_bars=500")
         for split in ("validation", "test"):

@@ -14,7 +14,7 @@ from torch import Tensor
 from torchrl.envs import EnvBase, GymWrapper
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
-from tasks.task import ROW, Figures, Goals, Judged, Policy, acted, explores
+from tasks.task import RETURN, ROW, Figures, Goals, Judged, Policy, acted, explores
 
 
 class SavedGym(GymWrapper):
@@ -48,6 +48,7 @@ class Gym:
     kind: str | int = "target"
     in_keys: tuple[NestedKey, ...] = ("observation",)
     symbols: tuple[str, ...] = ()
+    signals = RETURN
     stored: tuple[Any, ...] = ROW
     goals: Goals | None = None
     places = 0
@@ -102,6 +103,13 @@ class Gym:
     def place_of(self, batch: TensorDictBase) -> Tensor:
         """Nobody counts places here."""
         raise NotImplementedError
+
+    def turbulent(self, rows: TensorDictBase) -> Tensor:
+        """Nothing here is."""
+        return torch.zeros(rows.shape, dtype=torch.bool)
+
+    def potential(self) -> None:
+        """Nobody wrote one."""
 
     def replay_transform(self) -> None:
         """Rows are stored as they are."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from typing import Any
 
@@ -15,7 +15,7 @@ from torch import Tensor
 from torchrl.envs import EnvBase, TransformedEnv
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
-from tasks.task import ROW, Figures, Goals, Judged, Policy, acted, explores
+from tasks.task import RETURN, ROW, Figures, Goals, Judged, Policy, acted, explores
 from trading_torchrl.envs import reference
 from trading_torchrl.envs.reference import (
     ActionGrid,
@@ -42,6 +42,7 @@ class Reference:
     in_keys: tuple[NestedKey, ...] = ("observation",)
     symbols: tuple[str, ...] = ()
     stored: tuple[Any, ...] = ROW
+    signals = RETURN
 
     def __init__(self, env: Mapping[str, Any], num_envs: int, seed: int) -> None:
         settings = dict(env)
@@ -89,6 +90,17 @@ class Reference:
     def watched(self, batch: TensorDictBase) -> tuple[Tensor, Tensor | None, Tensor]:
         """Actions and ends."""
         return self._numbers(batch["action"]), None, batch["next", "done"]
+
+    def turbulent(self, rows: TensorDictBase) -> Tensor:
+        """Nothing here is."""
+        return torch.zeros(rows.shape, dtype=torch.bool)
+
+    def potential(self) -> Callable[[Tensor], Tensor] | None:
+        """In a world of cells, minus the steps that the goal is away."""
+        world = self.problem
+        if not isinstance(world, GridWorld):
+            return None
+        return lambda observation: -world.steps_to_goal(observation).unsqueeze(-1)
 
     def replay_transform(self) -> None:
         """Rows are stored as they are."""

@@ -30,6 +30,9 @@ from trading_torchrl.monitoring import (
 Policy = Callable[[TensorDictBase], TensorDictBase]
 Figures = dict[str, float]
 
+RETURN: Mapping[str, tuple[NestedKey, float]] = {"return": ("reward", 1.0)}
+"""What a potential foresees where there is nothing more to tell."""
+
 ROW = ("observation", "action", ("next", "observation"), ("next", "reward"), ("next", "terminated"))
 """What a replay buffer keeps of any environment."""
 
@@ -151,6 +154,15 @@ class Task(Protocol):
 
     def watched(self, batch: TensorDictBase) -> tuple[Tensor, Tensor | None, Tensor]:
         """Actions ``[N, T, A]``, values traded if there are, and ends, of a collector's batch."""
+
+    signals: Mapping[str, tuple[NestedKey, float]]
+    """what a learned potential foresees: by name, where it is in ``next``, its weight"""
+
+    def turbulent(self, rows: TensorDictBase) -> Tensor:
+        """Whether each row ``[*]`` was decided in a turbulent market."""
+
+    def potential(self) -> Callable[[Tensor], Tensor] | None:
+        """One that somebody wrote for this task, of observations ``[*, D]``, if there is one."""
 
     def replay_transform(self) -> Transform | None:
         """What rows go through on their way into the replay buffer and out of it."""

@@ -20,7 +20,7 @@ from torchrl.envs import EnvBase, TransformedEnv
 from torchrl.envs.utils import ExplorationType
 
 from tasks.markets import parts_of, predictable, unpredictable
-from tasks.task import ROW, Figures, Goals, Judged, Policy
+from tasks.task import RETURN, ROW, Figures, Goals, Judged, Policy
 from trading_torchrl.data import REGIMES, Knobs, Market, Scaler, regime_labels
 from trading_torchrl.envs import MarketWindow, OraclePolicy, TradingEnv
 from trading_torchrl.envs.actions import NAMES, TARGET_BINS, target_bin_of
@@ -39,6 +39,7 @@ from trading_torchrl.evaluation import (
     simple_returns,
     whole_split,
 )
+from trading_torchrl.modules import TradingPotential
 from trading_torchrl.replay import StoredByIndex
 from trading_torchrl.risk import Limits
 
@@ -55,6 +56,14 @@ SET_ELSEWHERE = ("market", "num_envs", "emit", "packed", "scaler", "window", "se
 EPISODES = ("episode_bars", "random_start", "random_symbols")
 """Settings of training alone: policies are judged over a whole split."""
 
+
+SHOWN: Mapping[str, tuple[NestedKey, float]] = {
+    name: (("objectives", name), weight)
+    for name, weight in (("profit", 0.38), ("risk", 0.24), ("timing", 0.10))
+}
+"""What a learned potential foresees where objectives are shown, as these are weighed."""
+
+TURBULENT = REGIMES.index("high_volatility")
 
 MOST_SYMBOLS = 50
 """With more, a table of symbols is no longer read."""
@@ -117,7 +126,10 @@ class Trading:
         window: int | None,
         seed: int,
         earlier: Mapping[str, Any],
+        shows: tuple[str, ...] = (),
     ) -> None:
+        self.shows = shows
+        self.signals = SHOWN if "objectives" in shows else RETURN
         check_names("env", env, TradingEnv, SET_ELSEWHERE)
         env = {**env, "limits": limits_of(env.get("limits"))}
         env |= {"reward": reward_of(env["reward"])} if "reward" in env else {}
@@ -156,7 +168,16 @@ class Trading:
 
     def emitted(self) -> tuple[str, ...]:
         """What the environment shows besides."""
-        return ("equity", "share", "value", "index")
+        return ("equity", "share", "value", "index", *self.shows)
+
+    def turbulent(self, rows: TensorDictBase) -> Tensor:
+        """Where the regime that a decision knew of is high volatility."""
+        scene = self._scenes[self._row(rows)]
+        return torch.div(scene, len(self._hours), rounding_mode="floor") == TURBULENT
+
+    def potential(self) -> TradingPotential | None:
+        """Rules of thumb about a position; they read features off the observation."""
+        return TradingPotential(self.base.observation_names) if self.base.window is None else None
 
     @property
     def _hour_of_bars(self) -> Tensor:
@@ -174,11 +195,14 @@ class Trading:
     def place_of(self, batch: TensorDictBase) -> Tensor:
         """Position in seven bins, regime (of the last 60 bars) and hour of the day."""
         after = batch["next"]
-        row = after["market", "symbol"] * self.base.rules.bars + after["market", "bar"]
-        scene = self._scenes[row[..., 0]]
+        scene = self._scenes[self._row(after)]
         held = target_bin_of(after["account", "share"][..., 0] / self.base.rules.cap)
         known = scene + held * (self.places // TARGET_BINS)
         return torch.where(scene < 0, -1, known)
+
+    def _row(self, seen: TensorDictBase) -> Tensor:
+        """Of the market's table, by symbol and bar ``[*]``."""
+        return (seen["market", "symbol"] * self.base.rules.bars + seen["market", "bar"])[..., 0]
 
     def _scaler(self, saved: Mapping[str, Any] | None) -> Scaler:
         """Networks that were trained with a scaler go on with it."""

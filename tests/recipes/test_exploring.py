@@ -1,4 +1,4 @@
-"""Curiosity and hindsight, switched on in the recipe."""
+"""Curiosity, hindsight and shaping, switched on in the recipe."""
 
 import json
 
@@ -32,6 +32,8 @@ BITS = [
     "evaluate_every=480", "checkpoint_every=320",
 ]  # fmt: skip
 
+LEARNED = ["shaping=learned", "shaping.hidden=[16]", "shaping.warmup_frames=64"]
+
 
 @pytest.mark.parametrize("window", ["null", "8"])
 def test_both_on_a_market_resume_in_the_middle_of_an_episode(tmp_path, window):
@@ -57,8 +59,71 @@ def test_either_alone_on_a_reference_problem(tmp_path, settings):
 
 
 @pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ([*MARKET, *LEARNED, "window=8"], {"profit", "risk", "timing", "loss"}),
+        ([*MARKET, "shaping=hand", "shaping.step=0.2"], set()),
+        ([*BOTH, *LEARNED], {"return", "loss"}),
+        ([*MAZE, "shaping=hand"], set()),
+        ([*BITS, *LEARNED], {"return", "loss"}),
+    ],
+    ids=["market-learned", "market-hand", "goals-learned", "maze-hand", "bits-learned"],
+)
+def test_shaping_resumes(tmp_path, settings, told):
+    whole = trained(tmp_path / "whole", *settings)
+    assert {f"shaping/{name}" for name in told | {"weight", "added"}} == set(whole["shaping"])
+    assert whole["shaping"]["shaping/added"] > 0
+    plain = [each for each in settings if not each.startswith("shaping")]
+    other = trained(tmp_path / "plain", *plain)
+    assert other["parameters_sha256"] != whole["parameters_sha256"]
+    assert other["shaping"] is None
+    assert same(whole, stopped_and_resumed(tmp_path / "halves", settings, 360))
+
+
+WEIGHED = [
+    ("profit", 0.38), ("risk", 0.24), ("activity", 0.14), ("timing", 0.10), ("exploration", 0.09),
+    ("consistency", 0.05),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        [*MARKET, "objectives=fixed"],
+        [*MARKET, *CURIOUS, "objectives=regime", "window=8"],
+        [*BOTH, *LEARNED, "objectives=regime"],
+        [*MARKET, "objectives=fixed", "env.actions=discrete", "loss=dqn"],
+    ],
+    ids=["fixed", "regime-curious", "all", "discrete"],
+)
+def test_objectives_resume(tmp_path, settings):
+    whole = trained(tmp_path / "whole", *settings)
+    told = whole["objectives"]
+    for name, weight in WEIGHED:
+        given = told[f"reward/{name}_weight"]
+        by_regime = "objectives=regime" in settings
+        assert given == pytest.approx(weight, rel=0.3 if by_regime else 1e-5)
+        assert abs(told[f"reward/{name}_component"]) < 10
+    assert sum(told[f"reward/{name}_share"] for name, _ in WEIGHED) == pytest.approx(1)
+    assert told["reward/exploration_component"] > 0
+    if settings[-1] == "window=8":
+        assert whole["curiosity"]["icm/intrinsic_share"] == 0  # it counts among objectives alone
+    assert same(whole, stopped_and_resumed(tmp_path / "halves", settings, 360))
+
+
+@pytest.mark.parametrize(
     ("overrides", "said"),
     [
+        (["objectives=fixed", "env=merton"], "only trading has objectives to weigh"),
+        (["objectives=fixed", "objectives.rule=best"], "objectives.rule is null or turbulence"),
+        (["objectives=fixed", "objectives.weights.risk=-1"], "objectives: weights must not be"),
+        (["objectives=fixed", "+objectives.weights.luck=1"], "objectives.weights has one for each"),
+        (["objectives=fixed", "objectives.novelty.decay=2"], "objectives: decay must lie"),
+        (["shaping=hand", "window=8"], "shaping=hand: nobody wrote a potential for trading as it"),
+        (["shaping=hand", "shaping.weight=2"], "shaping: weight must lie between 0 and most=1.0"),
+        (["shaping=learned", "shaping.lr=0"], "shaping.lr must be above 0, got 0"),
+        (["shaping=learned", "shaping.tau=2"], "shaping.tau must be above 0 and at most 1"),
+        (["shaping=hand", "shaping.potential=best"], "take shaping=learned or shaping=hand"),
         (["env=pendulum", "her=on"], "has no goals; a market has"),
         (["env=merton", "count_places=true"], "has no places to count"),
         (["icm=on", "icm.every=0"], "icm.every must be a whole number of at least 1"),

@@ -26,7 +26,9 @@ from trading_torchrl.modules.normalised import (
     make_normalised_critics,
 )
 from trading_torchrl.modules.per_symbol import PerSymbolMLP, SymbolHeads
+from trading_torchrl.modules.potential import Potential, TradingPotential
 from trading_torchrl.modules.squashed_normal import SquashedNormal
+from trading_torchrl.modules.weights import fixed_weights, regime_weights
 
 __all__ = [
     "MLP",
@@ -39,9 +41,12 @@ __all__ = [
     "NoisyTanh",
     "NormalisedEnsembleMLP",
     "PerSymbolMLP",
+    "Potential",
     "SquashedNormal",
     "Surprise",
     "SymbolHeads",
+    "TradingPotential",
+    "fixed_weights",
     "follow_slowly",
     "frozen",
     "make_actor",
@@ -54,4 +59,5 @@ __all__ = [
     "make_q_actor",
     "make_value",
     "moving",
+    "regime_weights",
 ]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from functools import cached_property
 from typing import ClassVar, Literal
 
 import torch
+from tensordict import TensorDict
 from torch import Tensor
 
 from trading_torchrl.envs.reference.problem import Fields, ReferenceProblem, above
@@ -143,6 +146,51 @@ class GridWorld(ReferenceProblem):
         view = self._view.to(observation.device)
         cell = torch.cdist(observation.reshape(-1, view.shape[1]), view).argmin(-1)
         return cell.view(observation.shape[:-1])
+
+    @cached_property
+    def _steps(self) -> Tensor:
+        """Of every cell, steps to the goal where none slips; infinity where there is no way."""
+        steps = torch.full((len(self.cells),), math.inf, device=self.device)
+        steps[self._goal] = 0.0
+        for _ in self.cells:
+            nearer = torch.minimum(steps, steps[self._next].amin(-1) + 1)
+            if nearer.equal(steps):
+                break
+            steps = nearer
+        return steps
+
+    def steps_to_goal(self, observation: Tensor) -> Tensor:
+        """How many steps ``[*]`` the shortest way to the goal is from what is seen ``[*, D]``."""
+        return self._steps.to(observation.device)[self.cell_of(observation)]
+
+    def every_step(self) -> TensorDict:
+        """Each way from each cell but the goal, where none slips, as rows ``[cells - 1, ways]``.
+
+        Beside what a rollout has there are ``cell`` and ``("next", "cell")``, indices in
+        :attr:`cells`.
+        """
+        here = torch.arange(len(self.cells), device=self.device)
+        here = here[here != self._goal]
+        there = self._next[here]
+        shape, ways = there.shape, there.shape[1]
+        here = here[:, None].expand(shape)
+        over = (there == self._goal)[..., None]
+        return TensorDict(
+            {
+                "cell": here,
+                "observation": self._view[here],
+                "action": torch.arange(ways, device=self.device).expand(shape),
+                "next": {
+                    "cell": there,
+                    "observation": self._view[there],
+                    "reward": over.float(),
+                    "terminated": over,
+                    "truncated": torch.zeros_like(over),
+                    "done": over,
+                },
+            },
+            batch_size=shape,
+        )
 
     def start(self) -> Fields:
         """At the start."""

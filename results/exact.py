@@ -1,0 +1,56 @@
+"""The best ways of a small world, by value iteration on rewards as a transform has them."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from trading_torchrl.envs.reference import GridWorld
+from trading_torchrl.modules import Potential
+from trading_torchrl.replay import PotentialShaping
+
+SETTLED, APART = 600, 20
+"""Sweeps until nothing changes any more, and between two changes of the weight."""
+
+
+def best_ways(
+    world: GridWorld, shaping: PotentialShaping, cut_at: int | None = None, changes: int = 0
+) -> list[Tensor]:
+    """Which ways of each cell are as good as the best, bool ``[cells - 1, ways]``.
+
+    Args:
+        world: without slips.
+        shaping: of its rewards.
+        cut_at: every so many of the steps is one that an episode was cut off at.
+        changes: how often the weight moves by a step once all is settled; there is a result for
+            each sweep from then on.
+    """
+    steps = world.every_step()
+    if cut_at is not None:
+        cut = torch.arange(steps.numel()).view(steps.shape) % cut_at == 0
+        steps["next", "truncated"] = cut[..., None]
+    over = steps["next", "terminated"][..., 0]
+    value = torch.zeros(len(world.cells), dtype=torch.float64)
+    found = []
+    for sweep in range(SETTLED + APART * changes):
+        if sweep >= SETTLED and sweep % APART == 0:
+            shaping.adapt(entropy=0.0)
+        reward = shaping(steps)["next", "reward"][..., 0].double()
+        worth = reward + shaping.gamma * torch.where(over, 0.0, value[steps["next", "cell"]])
+        value[steps["cell"][:, 0]] = worth.amax(-1)
+        if sweep >= SETTLED - 1:
+            found.append(worth >= worth.amax(-1, keepdim=True) - 1e-5)
+    return found
+
+
+def potentials(world: GridWorld) -> dict[str, Callable[[Tensor], Tensor]]:
+    """A network as it begins, the way to the goal, and numbers drawn at random."""
+    torch.manual_seed(2)
+    width = world.observation_spec["observation"].shape[-1]
+    random = torch.randn(len(world.cells), 1)
+    learned: nn.Module = Potential(width, {"return": 1.0}, hidden=[16])
+    return {
+        "learned": learned,
+        "hand": lambda seen: -world.steps_to_goal(seen)[..., None],
+        "random": lambda seen: random[world.cell_of(seen)],
+    }

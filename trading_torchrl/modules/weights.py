@@ -1,0 +1,51 @@
+"""How much each objective counts: weights that sum to 1."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+START: Mapping[str, float] = {
+    "profit": 0.38,
+    "risk": 0.24,
+    "activity": 0.14,
+    "timing": 0.10,
+    "exploration": 0.09,
+    "consistency": 0.05,
+}
+"""Weights to begin with, by objective."""
+
+TURBULENT: Mapping[str, float] = {"risk": 1.5, "profit": 0.8}
+"""By what the weights of these are multiplied in turbulent bars."""
+
+
+def fixed_weights(weights: Mapping[str, float] = START) -> Tensor:
+    """As given, brought to a sum of 1: ``[K]``.
+
+    Example:
+        >>> fixed_weights({"profit": 3.0, "risk": 1.0})
+        tensor([0.7500, 0.2500])
+    """
+    given = torch.tensor(list(weights.values()), dtype=torch.float32)
+    if not len(given) or not bool((given >= 0).all() & given.isfinite().all() & (given.sum() > 0)):
+        raise ValueError(f"weights must not be negative, nor all zero; got {dict(weights)}")
+    return given / given.sum()
+
+
+def regime_weights(
+    turbulent: Tensor,
+    weights: Mapping[str, float] = START,
+    factors: Mapping[str, float] = TURBULENT,
+) -> Tensor:
+    """For ``turbulent`` bars, bool ``[*]``, others than for quiet ones: ``[*, K]``.
+
+    Example:
+        >>> regime_weights(torch.tensor([False, True]), {"profit": 0.5, "risk": 0.5})
+        tensor([[0.5000, 0.5000],
+                [0.3478, 0.6522]])
+    """
+    changed = {name: weight * factors.get(name, 1.0) for name, weight in weights.items()}
+    quiet, other = (fixed_weights(each).to(turbulent.device) for each in (weights, changed))
+    return torch.where(turbulent[..., None], other, quiet)
