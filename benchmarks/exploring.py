@@ -1,4 +1,4 @@
-"""What hindsight and curiosity cost: a sampled batch, and a training run with and without.
+"""What hindsight, curiosity and objectives cost: a batch, a training run, a step; with and without.
 
     python benchmarks/exploring.py                      # ten minutes
     python benchmarks/exploring.py --quick              # a look
@@ -6,7 +6,8 @@
 Hindsight: batches of 256 from 200,000 rows of a market with goals, sampled as they are and with
 goals replaced, by turns. Curiosity: `recipes/offpolicy.py` on the synthetic market, with `icm=on`
 and `icm=off` by turns, one thread each; frames a second of training, and the largest memory of the
-process. Nothing else should run.
+process. Objectives: steps of 256 accounts with random actions, compiled where a compiler is found,
+with the five terms shown and without. Nothing else should run.
 """
 
 import argparse
@@ -35,6 +36,7 @@ from trading_torchrl.replay import Hindsight
 ROOT = Path(__file__).resolve().parent.parent
 ACCOUNTS, ROWS, BATCH = 64, 200_000, 256
 RELABELS_MS, RELABELS_TIMES, SLOWER, LARGER = 10.0, 5.0, 0.2, 0.2
+STEPPED, DEARER = 256, 0.2
 
 
 def buffers() -> dict[str, ReplayBuffer]:
@@ -148,6 +150,42 @@ def curiosity(rounds: int, frames: int) -> tuple[list[list[str]], list[list[str]
     return rows, bars, [found]
 
 
+def stepping(rounds: int, seconds: float) -> tuple[list[list[str]], list[list[str]], list[Any]]:
+    """Table, bars, and the figures they are of."""
+    torch.set_num_threads(1)
+    market = synthetic_market(symbols=8, bars=4_000, seed=0)
+    envs = {
+        name: TradingEnv(market, STEPPED, emit=emit, **LONG_SHORT)
+        for name, emit in {"none": [], "all five": ["objectives"]}.items()
+    }
+
+    def stepper(env: TradingEnv) -> Callable[[], object]:
+        actions = torch.rand(64, STEPPED, 1).mul_(2).sub_(1)
+        at = [env.reset(), 0]
+
+        def step() -> None:
+            tensordict, turn = at
+            tensordict.set("action", actions[turn % 64])
+            at[:] = env.step_and_maybe_reset(tensordict)[1], turn + 1
+
+        return step
+
+    steps = {name: stepper(env) for name, env in envs.items()}
+    for step in steps.values():  # compiling is not counted
+        milliseconds(step, seconds)
+    found: dict[str, list[float]] = {name: [] for name in steps}
+    for _ in tqdm(range(rounds), desc="stepping"):
+        for name, step in steps.items():
+            found[name].append(milliseconds(step, seconds))
+    rows = [["objectives shown", "ms a step", "quartiles"]]
+    for name, times in found.items():
+        low, high = quartiles_of(times)
+        rows.append([name, f"{median(times):.3f}", f"{low:.3f} to {high:.3f}"])
+    part = 1 - median(found["none"]) / median(found["all five"])
+    bars = [bar("objectives, part of a step", part, DEARER, "{:.1%}")]
+    return rows, bars, [found]
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Prints the tables, writes them as markdown and JSON; 1 where a bar is missed."""
     parser = argparse.ArgumentParser(
@@ -162,16 +200,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     frames = arguments.frames // 10 if arguments.quick else arguments.frames
     before = busy()
     goals, goal_bars, sampled = relabelling(2 * rounds, 0.2 if arguments.quick else 1.0)
+    terms, term_bars, steps = stepping(2 * rounds, 0.2 if arguments.quick else 1.0)
     models, model_bars, runs = curiosity(rounds, frames)
-    bars = [["bar", "at most", "measured", ""], *goal_bars, *model_bars]
+    bars = [["bar", "at most", "measured", ""], *goal_bars, *term_bars, *model_bars]
     note = (
         f"{rounds} rounds, one thread, {processor()}, {os.cpu_count()} cores, torch"
         f" {torch.__version__}; {before} processes wanted a core in the minute before."
     )
-    text = "\n\n".join([markdown(goals), markdown(models), markdown(bars), note])
+    tables = [markdown(each) for each in (goals, terms, models, bars)]
+    text = "\n\n".join([*tables, note])
     print(f"\n{text}")
     arguments.output.with_suffix(".md").write_text(text + "\n")
-    figures = {"sampling": sampled, "training": runs, "bars": bars, "note": note}
+    figures: dict[str, Any] = {"sampling": sampled, "stepping": steps, "training": runs}
+    figures |= {"bars": bars, "note": note}
     arguments.output.write_text(json.dumps(figures, indent=1) + "\n")
     return int(any(each[-1] == "missed" for each in bars))
 

@@ -14,7 +14,7 @@ from tensordict import unravel_key
 from tensordict.nn import TensorDictModule
 from torchrl.objectives import LossModule
 
-from trading_torchrl.objectives import FromTorchRL
+from trading_torchrl.objectives import FromTorchRL, REDQLoss, SACLoss, TD3Loss
 
 FITS = {
     (True, False): (
@@ -47,6 +47,9 @@ NEEDED = {
     "out_keys": "which lists what forward returns; what begins with loss_ is summed",
 }
 """What a loss must have beside ``update_targets``."""
+
+SEVERAL = (SACLoss, TD3Loss, REDQLoss)
+"""Losses whose critics can be of several objectives."""
 
 SYMBOL = ("market", "symbol")
 """A network that reads it takes the names of the symbols as ``symbols``."""
@@ -100,6 +103,13 @@ def make_agent(
             f"{kind.__name__} has no update_targets(rate), which moves its slow networks: a loss of"
             f" TorchRL gets one by class Mine(FromTorchRL, {kind.__name__}): pass (docs/agents.md)"
         )
+    if task.rewards > 1:
+        if kind not in SEVERAL:
+            raise SystemExit(
+                f"{kind.__name__} learns one objective, and {task.name} has {task.rewards}: take"
+                f" loss=sac, td3 or redq, or objectives=off"
+            )
+        given["qvalue_network"] = {**given["qvalue_network"], "objectives": task.rewards}
     body = partial(body, **made_of) if made_of else body
     in_keys = (*reads, *task.in_keys)
     builders = {name: _said(f"loss.{name}", given[name]) for name in sorted(parts)}

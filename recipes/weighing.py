@@ -74,8 +74,8 @@ class Objectives:
 
 @plainly(ValueError, before="objectives: ")
 def make_objectives(settings: Mapping[str, Any] | None, task: Task) -> Objectives | None:
-    """What ``conf/objectives`` describes; nothing where it is off."""
-    if not settings:
+    """What ``conf/objectives`` describes; nothing where it is off, or where none is weighed yet."""
+    if not settings or settings.get("pareto"):
         return None
     weights, rule = settings["weights"], settings["rule"]
     if list(weights) != list(START):

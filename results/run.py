@@ -48,6 +48,7 @@ EXPERIMENTS = (
     "learn_curiosity",
     "learn_hindsight",
     "learn_shaping",
+    "learn_objectives",
     "kills",
 )
 TRAINING = tuple(name for name in EXPERIMENTS if name.startswith("learn_") or name == "kills")

@@ -7,6 +7,7 @@ from typing import Any
 
 from checks import plainly
 
+from tasks.front import Front
 from tasks.goals import GoalTrading
 from tasks.gym import Gym
 from tasks.reference import Reference
@@ -24,9 +25,12 @@ def make_task(settings: Mapping[str, Any], earlier: Mapping[str, Any] | None = N
     need to see the same: the scaler.
     """
     env, window, her = settings["env"], settings["window"], settings.get("her")
-    if settings.get("objectives") and ("problem" in env or "gym" in env):
+    several = settings.get("objectives") or {}
+    pareto = several if several.get("pareto") else None
+    if several and not pareto and ("problem" in env or "gym" in env):
         raise ValueError(
-            "only trading has objectives to weigh: objectives=off, or a market (env=long_short)"
+            "only trading has objectives to weigh: objectives=off, or a market (env=long_short);"
+            " env=garleanu_pedersen has a front, objectives=pareto"
         )
     accounts, seed = settings["num_envs"], settings["seed"]
     if "problem" in env or "gym" in env:
@@ -36,10 +40,17 @@ def make_task(settings: Mapping[str, Any], earlier: Mapping[str, Any] | None = N
             raise ValueError(
                 f"only trading has rewards to choose: reward=null, got {env['reward']!r}"
             )
+        if pareto:
+            return Front(env, accounts, seed, least=pareto["least"], points=pareto["points"])
         return (Reference if "problem" in env else Gym)(env, accounts, seed)
+    if pareto:
+        raise ValueError(
+            "objectives=pareto is for env=garleanu_pedersen, whose front is known; on a market take"
+            " objectives=fixed or objectives=regime"
+        )
     seen = (settings["market"], env, accounts, window, seed, earlier["task"] if earlier else {})
     foresees = (settings.get("shaping") or {}).get("potential") == "learned" and not her
-    shows = ("objectives",) if settings.get("objectives") or foresees else ()
+    shows = ("objectives",) if several or foresees else ()
     if her:
         return GoalTrading(her["goal"], *seen, shows=shows)
     return Trading(*seen, shows=shows)

@@ -49,6 +49,7 @@ class Gym:
     in_keys: tuple[NestedKey, ...] = ("observation",)
     symbols: tuple[str, ...] = ()
     signals = RETURN
+    rewards = 1
     stored: tuple[Any, ...] = ROW
     goals: Goals | None = None
     places = 0

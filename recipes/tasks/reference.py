@@ -12,7 +12,7 @@ from checks import check_names
 from tensordict import TensorDictBase
 from tensordict.utils import NestedKey
 from torch import Tensor
-from torchrl.envs import EnvBase, TransformedEnv
+from torchrl.envs import EnvBase, Transform, TransformedEnv
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from tasks.task import RETURN, ROW, Figures, Goals, Judged, Policy, acted, explores
@@ -43,6 +43,7 @@ class Reference:
     symbols: tuple[str, ...] = ()
     stored: tuple[Any, ...] = ROW
     signals = RETURN
+    rewards = 1
 
     def __init__(self, env: Mapping[str, Any], num_envs: int, seed: int) -> None:
         settings = dict(env)
@@ -102,8 +103,9 @@ class Reference:
             return None
         return lambda observation: -world.steps_to_goal(observation).unsqueeze(-1)
 
-    def replay_transform(self) -> None:
+    def replay_transform(self) -> Transform | None:
         """Rows are stored as they are."""
+        return None
 
     def evaluate(self, policy: Policy, episodes: int = 64, seed: int = 1_000_000) -> Figures:
         """The share of the optimum, and what the policy did; exploring beside it.

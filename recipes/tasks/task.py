@@ -78,12 +78,15 @@ class Judged:
     """what pictures over time need: accounts, kind, bars_per_year"""
     training: Sequence[Mapping[str, float]] | None = None
     """its evaluations while it was trained"""
+    front: tuple[Sequence[str], Mapping[str, Tensor]] | None = None
+    """two objectives, and what was reached in both, ``[P, 2]`` by who reached it"""
 
     def write(self, folder: Path, facts: Mapping[str, str]) -> Mapping[str, Value]:
         """Leaves ``report.html`` in the folder; returns the figures."""
         write_report(
             folder / "report.html", self.title, facts={**facts, **self.facts}, rows=self.rows,
-            control=self.control, symbols=self.symbols, training=self.training, **self.pictured,
+            control=self.control, symbols=self.symbols, training=self.training, front=self.front,
+            **self.pictured,
         )  # fmt: skip
         return self.figures
 
@@ -141,6 +144,9 @@ class Task(Protocol):
     """names behind ``("market", "symbol")``, the same in all splits; none where there are none"""
     score: str
     """name of the figure that decides which policy is best; more is better"""
+
+    rewards: int
+    """how many numbers a reward is, each with critics of its own"""
 
     stored: tuple[Any, ...]
     """keys that go into the replay buffer"""

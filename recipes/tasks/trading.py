@@ -117,6 +117,7 @@ class Trading:
 
     name = "trading"
     score = "sharpe_ratio_mean"
+    rewards = 1
 
     def __init__(
         self,

@@ -5,6 +5,7 @@ import json
 import pytest
 from running import (
     MARKET,
+    REFERENCE,
     TINY,
     run,
     same,
@@ -111,9 +112,33 @@ def test_objectives_resume(tmp_path, settings):
     assert same(whole, stopped_and_resumed(tmp_path / "halves", settings, 360))
 
 
+@pytest.mark.parametrize("loss", ["sac", "td3"])
+def test_one_agent_for_all_preferences(tmp_path, loss):
+    settings = [*REFERENCE, "objectives=pareto", "objectives.points=3", f"loss={loss}"]
+    whole = trained(tmp_path / "whole", *settings)
+    assert {"front_share", "least_optimum_share", "optimum_share"} <= whole["figures"].keys()
+    front = json.loads((tmp_path / "whole" / "report.json").read_text())["front"]
+    assert [len(points) for points in front.values()] == [3, 3]
+    known = front["the best rule at each cost"]
+    assert sorted(known) == known[::-1]  # dearer trading: less of it, and less gross profit
+    assert same(whole, stopped_and_resumed(tmp_path / "halves", settings, 560))
+
+
 @pytest.mark.parametrize(
     ("overrides", "said"),
     [
+        (["objectives=pareto"], "objectives=pareto is for env=garleanu_pedersen"),
+        (["objectives=pareto", "env=merton"], "objectives=pareto is for env=garleanu_pedersen"),
+        (["objectives=pareto", "env=garleanu_pedersen", "+env.cost=2"], "leave out env.cost and"),
+        (
+            ["objectives=pareto", "env=garleanu_pedersen", "loss=tqc"],
+            "TQCLoss learns one objective",
+        ),
+        (["objectives=pareto", "env=garleanu_pedersen", "objectives.least=0.5"], "below 1 / 2"),
+        (
+            ["objectives=pareto", "env=garleanu_pedersen", "objectives.points=1"],
+            "at least 2, got 1",
+        ),
         (["objectives=fixed", "env=merton"], "only trading has objectives to weigh"),
         (["objectives=fixed", "objectives.rule=best"], "objectives.rule is null or turbulence"),
         (["objectives=fixed", "objectives.weights.risk=-1"], "objectives: weights must not be"),

@@ -15,6 +15,7 @@ from trading_torchrl.evaluation.comparing import (
     paired_difference,
 )
 from trading_torchrl.evaluation.episode import plot_episode
+from trading_torchrl.evaluation.front import best_of, even_preferences, hypervolume
 from trading_torchrl.evaluation.judging import judge, judge_each, judge_pooled
 from trading_torchrl.evaluation.metrics import (
     calmar,
@@ -58,16 +59,19 @@ __all__ = [
     "RoundTrips",
     "TrendPolicy",
     "action_picture",
+    "best_of",
     "calmar",
     "clock_of",
     "curves_picture",
     "drawdown_picture",
+    "even_preferences",
     "exposure",
     "fills",
     "follow",
     "frames_to",
     "growth",
     "growth_picture",
+    "hypervolume",
     "interval",
     "judge",
     "judge_each",

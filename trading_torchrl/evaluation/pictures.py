@@ -224,6 +224,24 @@ def curves_picture(figures: Mapping[str, Mapping[str, Curve]], clock: str = "fra
     return figure
 
 
+def front_picture(names: Sequence[str], reached: Mapping[str, Tensor]) -> Figure:
+    """What two objectives reach together: a line over the preferences for each who reached it.
+
+    Args:
+        names: of both objectives; the first is across.
+        reached: ``[P, 2]`` each; more is better.
+    """
+    figure, axis = _one_axis(4.2)
+    for i, (name, points) in enumerate(reached.items()):
+        across, up = points.T.tolist()
+        colour, dashes = COLOURS[i % len(COLOURS)], DASHES[i % len(DASHES)]
+        axis.plot(across, up, color=colour, ls=dashes, lw=1.6, marker=".", label=name)
+    axis.set_xlabel(names[0])
+    axis.set_ylabel(names[1])
+    axis.legend(frameon=False, fontsize=9)
+    return figure
+
+
 def _colours(accounts: Mapping[str, Account]) -> dict[str, str]:
     return {name: COLOURS[i % len(COLOURS)] for i, name in enumerate(accounts)}
 

@@ -10,11 +10,14 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from trading_torchrl.evaluation.page import folded, image, listed, page, paragraph, section
 from trading_torchrl.evaluation.pictures import (
     SHOWN_BARS,
     action_picture,
     drawdown_picture,
+    front_picture,
     growth_picture,
     position_picture,
     training_picture,
@@ -45,6 +48,7 @@ def write_report(
     training: Sequence[Mapping[str, float]] | None = None,
     control: Rows | None = None,
     symbols: BySymbol | None = None,
+    front: tuple[Sequence[str], Mapping[str, Tensor]] | None = None,
     notes: Sequence[str] = (),
 ) -> None:
     """Writes ``path`` and, beside it, the figures in a file that ends in ``.json``.
@@ -69,6 +73,8 @@ def write_report(
         control: figures of the policies where nothing can be earned.
         symbols: figures of policies for each symbol, see
             :func:`~trading_torchrl.evaluation.judge_each`.
+        front: two objectives, and what was reached in both at several preferences, ``[P, 2]`` by
+            who reached it.
         notes: what else a reader should know.
     """
     path = Path(path)
@@ -89,6 +95,8 @@ def write_report(
         assert kind is not None
         assert bars_per_year is not None
         parts.append(section("Over time", _over_time(accounts, kind, bars_per_year)))
+    if front:
+        parts.append(section("Front", image(front_picture(*front), "What both objectives reach")))
     if control:
         about = (
             "The same policies where nothing can be earned. Gross profit much further from 0 than"
@@ -113,6 +121,7 @@ def write_report(
         "intervals": {policy: intervals(row) for policy, row in rows.items()},
         "control": control,
         "symbols": symbols,
+        "front": {name: points.tolist() for name, points in front[1].items()} if front else None,
         "training": training,
         "notes": list(notes),
     }

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from tensordict.nn import TensorDictModule
 from torch import Tensor
+from torchrl.data import Composite, Unbounded
 
 from trading_torchrl.envs.reference.problem import Fields, ReferenceProblem, above
 from trading_torchrl.envs.settings import one_of, within
+
+PARTS = ("gross", "trading")
+"""Of the reward; the second counts ``cost`` times."""
 
 
 class Rule(NamedTuple):
@@ -44,6 +48,8 @@ class GarleanuPedersen(ReferenceProblem):
         action: ``target`` sets the position to ``limit`` x action, ``trade`` changes it by that.
         limit: scale of the action; ``None`` is five deviations of what the best rule does, so
             that its clipping costs nothing one could measure. Less than four are refused.
+        parts: whether ``("objectives", "gross")``, ``p x - risk x^2``, and ``("objectives",
+            "trading")``, ``-(x - x_prev)^2``, are shown as well, ``[N, 1]`` each.
         steps: length of an episode.
         seed: of all noise.
         first_account: number of the first account.
@@ -68,6 +74,7 @@ class GarleanuPedersen(ReferenceProblem):
         reward_noise: float = 0.0,
         action: Literal["target", "trade"] = "target",
         limit: float | None = None,
+        parts: bool = False,
         steps: int = 200,
         seed: int = 0,
         first_account: int = 0,
@@ -99,11 +106,20 @@ class GarleanuPedersen(ReferenceProblem):
                 f" does, or clipping costs it; got {limit!r}"
             )
         self.limit = limit
+        self.parts = parts
+        if parts:
+            one = Unbounded((num_envs, 1), dtype=torch.float32, device=self.device)
+            names = Composite({name: one.clone() for name in PARTS}, shape=(num_envs,))
+            self.observation_spec["objectives"] = names
 
     @property
     def best_rule(self) -> Rule:
         """Partly towards the aim."""
-        g, c = 2 * self.risk, 2 * self.cost
+        return self.best_rule_at(self.cost)
+
+    def best_rule_at(self, cost: float) -> Rule:
+        """The best rule if trades cost this."""
+        g, c = 2 * self.risk, 2 * cost
         a = 2 * g * c / (math.sqrt(g * g + 4 * g * c) + g)
         return Rule(1 - a / c, a / c / (g + self.decay * a))
 
@@ -181,11 +197,18 @@ class GarleanuPedersen(ReferenceProblem):
     def start(self) -> Fields:
         """Flat, the signal drawn from its long run."""
         signal = self.normal()
-        return {"signal": signal, "position": torch.zeros_like(signal)}
+        nothing = torch.zeros_like(signal)
+        parts = dict.fromkeys(PARTS, nothing) if self.parts else {}
+        return {"signal": signal, "position": nothing, **parts}
 
     def observe(self, fields: Fields) -> Tensor:
         """Signal and position."""
         return torch.stack([fields["signal"], fields["position"]], -1)
+
+    def shown(self, fields: Fields) -> dict[str, Any]:
+        """And the parts of the reward, where these are asked for."""
+        more = {name: fields[name].float()[:, None] for name in PARTS} if self.parts else {}
+        return {**super().shown(fields), **({"objectives": more} if more else {})}
 
     def advance(self, fields: Fields, action: Tensor) -> tuple[Fields, Tensor, Tensor]:
         """Trades on the signal that was seen, then the signal moves on."""
@@ -195,8 +218,10 @@ class GarleanuPedersen(ReferenceProblem):
             position = before + position
         trade = position - before
         earns = signal + self.reward_noise * self.normal(1) if self.reward_noise else signal
-        reward = earns * position - self.risk * position**2 - self.cost * trade**2
+        gross = earns * position - self.risk * position**2
+        reward = gross - self.cost * trade**2
+        parts = {"gross": gross, "trading": -(trade**2)} if self.parts else {}
         keep = 1 - self.decay
         moved = keep * signal + math.sqrt(1 - keep**2) * self.normal()
         ended = torch.zeros_like(signal, dtype=torch.bool)
-        return {"signal": moved, "position": position}, reward, ended
+        return {"signal": moved, "position": position, **parts}, reward, ended
