@@ -94,6 +94,11 @@ def make_curious(
     """
     if not settings:
         return None
+    if task.rewards > 1:
+        raise SystemExit(
+            f"icm: surprises are paid in one reward, and {task.name} has {task.rewards}: icm=off,"
+            " or objectives=fixed"
+        )
     given = dict(settings)
     own = {name: given.pop(name) for name in OWN}
     if not isinstance(own["every"], int) or own["every"] < 1:

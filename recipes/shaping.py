@@ -122,6 +122,11 @@ def make_shaping(settings: Mapping[str, Any] | None, task: Task, gamma: float) -
     """What ``conf/shaping`` describes; nothing where it is off."""
     if not settings:
         return None
+    if task.rewards > 1:
+        raise SystemExit(
+            f"shaping is of one reward, and {task.name} has {task.rewards}: shaping=off, or"
+            " objectives=fixed"
+        )
     adds = {name: value for name, value in settings.items() if name not in OWN}
     if settings["potential"] == "hand":
         written = task.potential()

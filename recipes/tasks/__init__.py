@@ -8,6 +8,7 @@ from typing import Any
 from checks import plainly
 
 from tasks.front import Front
+from tasks.front_trading import FrontTrading
 from tasks.goals import GoalTrading
 from tasks.gym import Gym
 from tasks.reference import Reference
@@ -43,14 +44,15 @@ def make_task(settings: Mapping[str, Any], earlier: Mapping[str, Any] | None = N
         if pareto:
             return Front(env, accounts, seed, least=pareto["least"], points=pareto["points"])
         return (Reference if "problem" in env else Gym)(env, accounts, seed)
-    if pareto:
-        raise ValueError(
-            "objectives=pareto is for env=garleanu_pedersen, whose front is known; on a market take"
-            " objectives=fixed or objectives=regime"
-        )
     seen = (settings["market"], env, accounts, window, seed, earlier["task"] if earlier else {})
     foresees = (settings.get("shaping") or {}).get("potential") == "learned" and not her
     shows = ("objectives",) if several or foresees else ()
+    if pareto:
+        if her:
+            raise ValueError(
+                "objectives=pareto has no goals to reach: her=off, or objectives=fixed"
+            )
+        return FrontTrading(pareto, *seen)
     if her:
         return GoalTrading(her["goal"], *seen, shows=shows)
     return Trading(*seen, shows=shows)

@@ -40,8 +40,8 @@ class Front(Reference):
     ) -> None:
         if env.get("problem") != "GarleanuPedersen" or env.get("actions", "") == "discrete":
             raise ValueError(
-                "objectives=pareto is for env=garleanu_pedersen with numbers for actions, whose"
-                " front is known"
+                "objectives=pareto is for markets, and for env=garleanu_pedersen with numbers for"
+                " actions, whose front is known"
             )
         if env.get("cost", 1.0) != 1.0 or env.get("reward_noise", 0.0):
             raise ValueError(

@@ -112,6 +112,22 @@ def test_objectives_resume(tmp_path, settings):
     assert same(whole, stopped_and_resumed(tmp_path / "halves", settings, 360))
 
 
+@pytest.mark.parametrize("window", ["null", "8"])
+def test_one_agent_for_all_preferences_on_a_market(tmp_path, window):
+    settings = [*MARKET, "objectives=pareto", "objectives.points=2", f"window={window}"]
+    whole = trained(tmp_path / "whole", *settings)
+    report = json.loads((tmp_path / "whole" / "report.json").read_text())
+    asked = [name for name in report["policies"] if name.startswith("agent, profit")]
+    assert len(asked) == 2
+    front = report["front"]["agent"]
+    for name, (growth, fallen) in zip(asked, front, strict=True):
+        row = report["policies"][name]
+        assert (growth, -fallen) == pytest.approx((row["growth"], row["max_drawdown"]), rel=1e-5)
+    assert front[0] != front[1]
+    assert whole["figures"]["sharpe_ratio_mean"] is not None
+    assert same(whole, stopped_and_resumed(tmp_path / "halves", settings, 360))
+
+
 @pytest.mark.parametrize("loss", ["sac", "td3"])
 def test_one_agent_for_all_preferences(tmp_path, loss):
     settings = [*REFERENCE, "objectives=pareto", "objectives.points=3", f"loss={loss}"]
@@ -127,8 +143,11 @@ def test_one_agent_for_all_preferences(tmp_path, loss):
 @pytest.mark.parametrize(
     ("overrides", "said"),
     [
-        (["objectives=pareto"], "objectives=pareto is for env=garleanu_pedersen"),
-        (["objectives=pareto", "env=merton"], "objectives=pareto is for env=garleanu_pedersen"),
+        (["objectives=pareto", "her=on"], "objectives=pareto has no goals to reach"),
+        (["objectives=pareto", "shaping=hand"], "shaping is of one reward, and trading for any"),
+        (["objectives=pareto", "icm=on"], "icm: surprises are paid in one reward"),
+        (["objectives=pareto", "env.actions=discrete", "loss=dqn"], "DQNLoss learns one objective"),
+        (["objectives=pareto", "env=merton"], "objectives=pareto is for markets, and for"),
         (["objectives=pareto", "env=garleanu_pedersen", "+env.cost=2"], "leave out env.cost and"),
         (
             ["objectives=pareto", "env=garleanu_pedersen", "loss=tqc"],
