@@ -185,7 +185,8 @@ def main(config: DictConfig) -> None:
                 judged: dict[str, float] = {}
                 if not wrong and due(frames, run.evaluate_every, batch_frames):
                     judged = evaluate(task, averaged, run.seed)
-                    evaluations.append({"frames": float(frames), **judged})
+                    parts_now = objectives.parts_and_weights() if objectives else {}
+                    evaluations.append({"frames": float(frames), **judged, **parts_now})
                     figures |= {f"eval/{name}": value for name, value in judged.items()}
                     if shaping:
                         shaping.judged(judged)

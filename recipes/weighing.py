@@ -53,6 +53,11 @@ class Objectives:
         self.sample = self.weighed(self.novelty(sample))
         return self.sample
 
+    def parts_and_weights(self) -> dict[str, float]:
+        """What each objective added and its weight, for the report."""
+        shown = ("_component", "_weight")
+        return {name: value for name, value in self.figures().items() if name.endswith(shown)}
+
     def figures(self) -> dict[str, float]:
         """Of the last update: what each objective added, its weight, and its part of all."""
         if self.sample is None:

@@ -81,6 +81,7 @@ def test_shaping_resumes(tmp_path, settings, told):
     assert same(whole, stopped_and_resumed(tmp_path / "halves", settings, 360))
 
 
+PARTS = ("component", "weight")
 WEIGHED = [
     ("profit", 0.38), ("risk", 0.24), ("activity", 0.14), ("timing", 0.10), ("exploration", 0.09),
     ("consistency", 0.05),
@@ -107,6 +108,9 @@ def test_objectives_resume(tmp_path, settings):
         assert abs(told[f"reward/{name}_component"]) < 10
     assert sum(told[f"reward/{name}_share"] for name, _ in WEIGHED) == pytest.approx(1)
     assert told["reward/exploration_component"] > 0
+    logged = json.loads((tmp_path / "whole" / "report.json").read_text())["training"]
+    for name, _ in WEIGHED:
+        assert all(f"reward/{name}_{part}" in row for row in logged for part in PARTS)
     if settings[-1] == "window=8":
         assert whole["curiosity"]["icm/intrinsic_share"] == 0  # it counts among objectives alone
     assert same(whole, stopped_and_resumed(tmp_path / "halves", settings, 360))
