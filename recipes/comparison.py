@@ -16,6 +16,7 @@ from trading_torchrl.evaluation import (
     Interval,
     clock_of,
     curves_picture,
+    differences_picture,
     frames_to,
     interval,
     learning_curve,
@@ -30,6 +31,9 @@ CHOSEN = {
         "sharpe_ratio_mean", "growth", "growth_share", "max_drawdown", "action_entropy", "turnover",
     ),
     "optimum_share": ("optimum_share", "stochastic_share", "action_entropy"),
+    "goal_success": (
+        "goal_success", "stochastic_goal_success", "goal_distance", "action_entropy",
+    ),
     "return": ("return", "stochastic_return", "action_entropy"),
 }  # fmt: skip
 """Figures that are shown of a task which reports the first one."""
@@ -271,7 +275,10 @@ class Comparison:
         yield section("Figures", html_table(self.figure_rows()) + about)
         if apart := self.difference_rows():
             heading = f"Differences to {next(iter(self.settings))}"
-            yield section(heading, html_table(apart) + paragraph(ABOUT_DIFFERENCES))
+            about = paragraph(ABOUT_DIFFERENCES)
+            drawn = differences_picture(self._differences(), next(iter(self.settings)))
+            text = "Differences with 95 % intervals; blue ones exclude 0"
+            yield section(heading, html_table(apart) + about + image(drawn, text))
         if curves := self._curves():
             text = (
                 "While learning, on the validation split: mean of the seeds, and the range from the"
@@ -279,6 +286,14 @@ class Comparison:
             )
             yield section("Learning curves", image(curves_picture(curves, self.clock), text))
         yield section("Speed", html_table(self.speed_rows()) + paragraph(ABOUT_SPEED))
+
+    def _differences(self) -> dict[str, dict[str, Difference]]:
+        """To the first setting, by the label of the figure."""
+        others = list(self.settings)[1:]
+        return {
+            shown_as(figure).label: {name: self.difference(name, figure) for name in others}
+            for figure in self.figures
+        }
 
     def _curves(self) -> dict[str, dict[str, Any]]:
         found = {}

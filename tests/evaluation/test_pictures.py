@@ -10,7 +10,9 @@ import torch
 
 from trading_torchrl.evaluation import (
     Account,
+    Difference,
     action_picture,
+    differences_picture,
     drawdown_picture,
     growth_picture,
     position_picture,
@@ -90,3 +92,19 @@ def test_a_panel_for_every_figure_of_training() -> None:
     assert list(shown) == ["loss", "eval/x", "a", "b"]
     np.testing.assert_allclose(shown["loss"].lines[0].get_xydata(), [[10, 1], [20, 2]])
     np.testing.assert_allclose(shown["eval/x"].lines[0].get_xydata(), [[20, 5]])
+
+
+def test_differences_lie_beside_zero_with_their_intervals() -> None:
+    apart = {
+        "Sharpe": {"a": Difference(0.5, 0.2, 5), "b": Difference(-0.1, 0.3, 5)},
+        "growth": {"a": Difference(math.nan, math.nan, 0), "b": Difference(0.2, math.nan, 1)},
+    }
+    figure = differences_picture(apart, "none")
+    first, second = figure.axes
+    assert first.get_title(loc="left") == "Sharpe, less none"
+    assert [label.get_text() for label in first.get_yticklabels()] == ["a", "b"]
+    spans = [each.get_children()[-1].get_segments()[0] for each in first.containers]
+    np.testing.assert_allclose(spans[0][:, 0], [0.3, 0.7])
+    np.testing.assert_allclose(spans[1][:, 0], [-0.4, 0.2])
+    assert len(second.containers) == 1  # what is not known is not drawn
+    assert first.containers[0][0].get_color() != first.containers[1][0].get_color()

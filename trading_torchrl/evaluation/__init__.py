@@ -32,6 +32,7 @@ from trading_torchrl.evaluation.metrics import (
 from trading_torchrl.evaluation.pictures import (
     action_picture,
     curves_picture,
+    differences_picture,
     drawdown_picture,
     growth_picture,
     position_picture,
@@ -63,6 +64,7 @@ __all__ = [
     "calmar",
     "clock_of",
     "curves_picture",
+    "differences_picture",
     "drawdown_picture",
     "even_preferences",
     "exposure",

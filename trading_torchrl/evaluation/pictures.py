@@ -14,7 +14,7 @@ from matplotlib.ticker import EngFormatter, MaxNLocator, PercentFormatter
 from torch import Tensor
 
 from trading_torchrl.envs.actions import NAMES, TARGET_BINS
-from trading_torchrl.evaluation.comparing import Curve
+from trading_torchrl.evaluation.comparing import Curve, Difference
 from trading_torchrl.evaluation.metrics import LEAST_LEFT
 from trading_torchrl.evaluation.rollout import Account
 from trading_torchrl.monitoring.collapse import ALLOWED, names_of
@@ -239,6 +239,38 @@ def front_picture(names: Sequence[str], reached: Mapping[str, Tensor]) -> Figure
     axis.set_xlabel(names[0])
     axis.set_ylabel(names[1])
     axis.legend(frameon=False, fontsize=9)
+    return figure
+
+
+def differences_picture(figures: Mapping[str, Mapping[str, Difference]], first: str) -> Figure:
+    """A panel for every figure: by how much each setting is apart from the first, with intervals.
+
+    Args:
+        figures: differences by the name of the figure, then of the setting.
+        first: the setting that the others are compared with; it is the line at zero.
+    """
+    columns = min(2, len(figures))
+    rows = math.ceil(len(figures) / columns)
+    named = list(dict.fromkeys(name for apart in figures.values() for name in apart))
+    height = 0.4 + rows * (0.9 + 0.28 * len(named))
+    figure = Figure(figsize=(10, height), layout="constrained")
+    panels = figure.subplots(rows, columns, squeeze=False, sharey=True).flatten()
+    for panel in panels[len(figures) :]:
+        panel.set_visible(False)
+    for panel, (shown, apart) in zip(panels, figures.items(), strict=False):
+        _plain(panel)
+        panel.axvline(0, color="black", lw=0.8)
+        known = {name: each for name, each in apart.items() if math.isfinite(each.mean)}
+        for name, each in known.items():
+            half = each.half_width if math.isfinite(each.half_width) else 0.0
+            panel.errorbar(
+                each.mean, named.index(name), xerr=half, fmt="o", ms=4, capsize=3,
+                color=COLOURS[0] if each.clear else COLOURS[1],
+            )  # fmt: skip
+        panel.set_title(f"{shown}, less {first}", fontsize=9, loc="left")
+        panel.set_yticks(range(len(named)), named)
+        panel.set_ylim(len(named) - 0.5, -0.5)
+        panel.xaxis.set_major_locator(MaxNLocator(5))
     return figure
 
 
