@@ -62,7 +62,8 @@ def main(config: DictConfig) -> None:
     both = moving(averaged), moving(actor)
     trained = [each for each in loss.parameters() if each.requires_grad]
     optimizer = Adam(trained, lr=run.lr)
-    objectives = make_objectives(settings.get("objectives"), task)
+    several = settings.get("objectives")
+    objectives = make_objectives(several, task, loss, run.seed, discount(settings))
     curious = make_curious(settings.get("icm"), task, mixes=objectives is None)
     shaping = make_shaping(settings.get("shaping"), task, discount(settings))
 
@@ -148,6 +149,7 @@ def main(config: DictConfig) -> None:
                         sample = curious.reward(sample)
                         wrong = wrong or curious.learn(sample, count["updates"])
                     if objectives:  # they take the reward's place; a goal's they are added to
+                        wrong = wrong or objectives.learn(count["updates"])
                         sample = objectives.weigh(sample)
                     if shaping:  # getting somewhere is paid in advance
                         sample = shaping.shape(sample, count["frames"])
@@ -231,6 +233,8 @@ def main(config: DictConfig) -> None:
             "loss": type(loss).__name__,
         }
         final = judge(task, averaged, split, run.seed, evaluations, folder, facts)
+    learners = (curious, shaping, objectives)
+    beside = [each.loss for each in learners if each and each.loss]
     metrics = {
         **final,
         "evaluations": evaluations,
@@ -242,9 +246,7 @@ def main(config: DictConfig) -> None:
         "curiosity": curious.told() if curious else None,
         "shaping": shaping.figures() if shaping else None,
         "objectives": objectives.figures() if objectives else None,
-        "parameters_sha256": parameters_sha256(
-            loss, averaged, *(each.loss for each in (curious, shaping) if each and each.loss)
-        ),
+        "parameters_sha256": parameters_sha256(loss, averaged, *beside),
         "runtime": runtime(began, trained_for, first, count) | machine,
     }
     if settings["replay"]["save"]:

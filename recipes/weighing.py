@@ -7,10 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from checks import plainly
+from learned_weights import LearnedWeights, make_learned
 from tasks import Task
+from tasks.vector_trading import VectorTrading
 from tensordict import TensorDictBase
 from tensordict.utils import NestedKey
 from torch import Tensor
+from torchrl.objectives import LossModule
 
 from trading_torchrl.modules.weights import START, fixed_weights, regime_weights
 from trading_torchrl.replay import Novelty, WeighedObjectives
@@ -27,6 +30,8 @@ class Objectives:
     weighed: WeighedObjectives
     known: dict[str, float] = field(default_factory=dict)
     sample: TensorDictBase | None = None
+    loss: LossModule | None = None
+    """nothing is learned"""
     reads: tuple[NestedKey, ...] = (("next", "objectives"), ("next", "place"))
     """keys that rows must have"""
 
@@ -41,6 +46,10 @@ class Objectives:
     def load_state_dict(self, state: Mapping[str, float]) -> None:
         """Goes on where :meth:`state_dict` left off."""
         self.sample, self.known = None, dict(state)
+
+    def learn(self, update: int) -> list[str]:
+        """Nothing is learned."""
+        return []
 
     def see(self, batch: TensorDictBase) -> None:
         """What was collected: each row gets the place where it arrived."""
@@ -78,10 +87,15 @@ class Objectives:
 
 
 @plainly(ValueError, before="objectives: ")
-def make_objectives(settings: Mapping[str, Any] | None, task: Task) -> Objectives | None:
+def make_objectives(
+    settings: Mapping[str, Any] | None, task: Task, loss: LossModule, seed: int, gamma: float
+) -> Objectives | LearnedWeights | None:
     """What ``conf/objectives`` describes; nothing where it is off, or where none is weighed yet."""
     if not settings or settings.get("pareto"):
         return None
+    if settings.get("learned"):
+        assert isinstance(task, VectorTrading)
+        return make_learned(settings, task, loss, seed, gamma)
     weights, rule = settings["weights"], settings["rule"]
     if list(weights) != list(START):
         raise SystemExit(

@@ -14,6 +14,7 @@ from tasks.gym import Gym
 from tasks.reference import Reference
 from tasks.task import Judged, Task, together
 from tasks.trading import Trading
+from tasks.vector_trading import VectorTrading
 
 __all__ = ["Judged", "Task", "make_task", "together"]
 
@@ -47,12 +48,14 @@ def make_task(settings: Mapping[str, Any], earlier: Mapping[str, Any] | None = N
     seen = (settings["market"], env, accounts, window, seed, earlier["task"] if earlier else {})
     foresees = (settings.get("shaping") or {}).get("potential") == "learned" and not her
     shows = ("objectives",) if several or foresees else ()
+    if her and (pareto or several.get("learned")):
+        raise ValueError(
+            "several objectives side by side have no goals to reach: her=off, or objectives=fixed"
+        )
     if pareto:
-        if her:
-            raise ValueError(
-                "objectives=pareto has no goals to reach: her=off, or objectives=fixed"
-            )
         return FrontTrading(pareto, *seen)
+    if several.get("learned"):
+        return VectorTrading(*seen)
     if her:
         return GoalTrading(her["goal"], *seen, shows=shows)
     return Trading(*seen, shows=shows)

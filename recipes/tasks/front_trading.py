@@ -11,27 +11,25 @@ from torch import Tensor
 from torchrl.envs import Compose, EnvBase, Transform, TransformedEnv
 
 from tasks.task import Figures, Judged, Policy
-from tasks.trading import Trading
+from tasks.vector_trading import VectorTrading
 from trading_torchrl.envs import Preferences, preferring
 from trading_torchrl.envs.preferences import WEIGHTS
 from trading_torchrl.envs.terms import OBJECTIVES
 from trading_torchrl.evaluation import even_preferences, follow, judge
 from trading_torchrl.modules import fixed_weights
 from trading_torchrl.modules.weights import START
-from trading_torchrl.replay import VectorReward
 
 SHOWN = ("growth", "max_drawdown")
 """What the front is drawn of; less of the second is better."""
 
 
-class FrontTrading(Trading):
+class FrontTrading(VectorTrading):
     """An agent that trades by the weights it is shown; judged as ever at the usual weights.
 
     Its front is what it reaches as profit gives way to risk, the others as usual.
     """
 
     name = "trading for any preference"
-    rewards = len(OBJECTIVES)
 
     def __init__(
         self,
@@ -43,7 +41,7 @@ class FrontTrading(Trading):
         seed: int,
         earlier: Mapping[str, Any],
     ) -> None:
-        super().__init__(market, env, num_envs, window, seed, earlier, ("objectives",))
+        super().__init__(market, env, num_envs, window, seed, earlier)
         self.drawn = Preferences(num_envs, self.rewards, least=objectives["least"], seed=seed)
         if objectives["points"] < 2:
             raise ValueError(f"objectives.points must be at least 2, got {objectives['points']}")
@@ -52,7 +50,6 @@ class FrontTrading(Trading):
         self.env = self._preferring(self.env)
         self.in_keys = (*self.in_keys, WEIGHTS)
         self.inputs += self.rewards
-        self.stored = (*self.stored, ("next", "objectives"))
 
     def _preferring(self, env: EnvBase) -> TransformedEnv:
         if not isinstance(env, TransformedEnv):
@@ -61,9 +58,9 @@ class FrontTrading(Trading):
         return env
 
     def replay_transform(self) -> Transform:
-        """Rows by their place in the market, rewards apart, a preference for each row."""
+        """And a preference for each row."""
         again = Preferences(len(self.drawn.drawn), self.rewards, least=self.drawn.least)
-        return Compose(super().replay_transform(), VectorReward(OBJECTIVES), again)
+        return Compose(super().replay_transform(), again)
 
     def weights_at(self, pair: Tensor) -> Tensor:
         """The usual weights, of which profit and risk share theirs by ``pair`` ``[2]``."""

@@ -28,6 +28,8 @@ class Parts(NamedTuple):
 
     train: Market
     validation: Market
+    meta: Market | None
+    """for what is learned on top of an agent"""
     test: Market
     knobs: Knobs | tuple[Knobs, ...] | None
     """of all symbols, or of each"""
@@ -44,15 +46,15 @@ def parts_of(market: Mapping[str, Any]) -> Parts:
     """Loads or draws what ``conf/market`` describes."""
     if market["source"] == "synthetic":
         check_names("market.knobs", market["knobs"], Knobs)
-        for name in ("train", "validation", "test"):
+        for name in ("train", "validation", "meta", "test"):
             for count, least in (("paths", 1), ("bars", 2), ("seed", 0)):
                 at_least(f"market.{name}.{count}", market[name][count], least)
         knobs = Knobs(**market["knobs"])
-        train, validation, test = (
+        train, validation, meta, test = (
             drawn(part["paths"], part["bars"], part["seed"], knobs)
-            for part in (market[name] for name in ("train", "validation", "test"))
+            for part in (market[name] for name in ("train", "validation", "meta", "test"))
         )
-        return Parts(train, validation, test, knobs, ())
+        return Parts(train, validation, meta, test, knobs, ())
     if market["source"] == "synthetic_symbols":
         named = turned(market)
         loaded = named_market(named, market["bars"], market["seed"], [slow_features])
@@ -69,7 +71,7 @@ def parts_of(market: Mapping[str, Any]) -> Parts:
     except MarketError as error:
         settings = ", ".join(f"market.{name}=" for name in names)
         raise MarketError(f"{error} (by {settings})") from error
-    return Parts(cut.train, cut.validation, cut.test, each, loaded.symbols)
+    return Parts(cut.train, cut.validation, cut.meta, cut.test, each, loaded.symbols)
 
 
 def predictable(knobs: Knobs | tuple[Knobs, ...]) -> bool:

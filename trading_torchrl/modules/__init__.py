@@ -28,7 +28,7 @@ from trading_torchrl.modules.normalised import (
 from trading_torchrl.modules.per_symbol import PerSymbolMLP, SymbolHeads
 from trading_torchrl.modules.potential import Potential, TradingPotential
 from trading_torchrl.modules.squashed_normal import SquashedNormal
-from trading_torchrl.modules.weights import fixed_weights, regime_weights
+from trading_torchrl.modules.weights import WeightNetwork, fixed_weights, regime_weights
 
 __all__ = [
     "MLP",
@@ -46,6 +46,7 @@ __all__ = [
     "Surprise",
     "SymbolHeads",
     "TradingPotential",
+    "WeightNetwork",
     "fixed_weights",
     "follow_slowly",
     "frozen",

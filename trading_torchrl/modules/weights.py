@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+
+from trading_torchrl.modules.networks import MLP
 
 START: Mapping[str, float] = {
     "profit": 0.38,
@@ -49,3 +51,40 @@ def regime_weights(
     changed = {name: weight * factors.get(name, 1.0) for name, weight in weights.items()}
     quiet, other = (fixed_weights(each).to(turbulent.device) for each in (weights, changed))
     return torch.where(turbulent[..., None], other, quiet)
+
+
+class WeightNetwork(nn.Module):
+    """Weights of K objectives for what is seen: they sum to 1, and begin near those given.
+
+    Args:
+        inputs: sum of the widths of what is seen.
+        weights: to begin with, by objective; all above 0.
+        hidden: widths of the hidden layers.
+
+    Example:
+        >>> network = WeightNetwork(5, {"profit": 0.75, "risk": 0.25})
+        >>> network(torch.zeros(8, 5))[0]
+        tensor([0.7500, 0.2500], grad_fn=<SelectBackward0>)
+    """
+
+    def __init__(
+        self,
+        inputs: int,
+        weights: Mapping[str, float] = START,
+        hidden: Sequence[int] = (128, 32),
+    ) -> None:
+        super().__init__()
+        start = fixed_weights(weights)
+        if not bool((start > 0).all()):
+            raise ValueError(f"weights to begin with must be above 0, got {dict(weights)}")
+        self.names = tuple(weights)
+        self.network = MLP(inputs, hidden, len(self.names))
+        last = self.network.layers[-1]
+        assert isinstance(last, nn.Linear)
+        with torch.no_grad():  # nothing is known yet: the same everywhere
+            last.weight.zero_()
+            last.bias.copy_(start.log())
+
+    def forward(self, *seen: Tensor) -> Tensor:
+        """``[*, K]``."""
+        return self.network(*seen).softmax(-1)

@@ -15,6 +15,7 @@ from trading_torchrl.objectives.sac import SACLoss
 from trading_torchrl.objectives.sac_torchrl import TorchRLSACLoss
 from trading_torchrl.objectives.td3 import TD3Loss
 from trading_torchrl.objectives.tqc import TQCLoss, quantile_loss
+from trading_torchrl.objectives.weights import WeightLoss
 
 __all__ = [
     "ActorCriticLoss",
@@ -32,6 +33,7 @@ __all__ = [
     "TD3Loss",
     "TQCLoss",
     "TorchRLSACLoss",
+    "WeightLoss",
     "expectile_loss",
     "quantile_loss",
 ]
