@@ -1,9 +1,13 @@
 """Several objectives: a front from one run, and the synthetic market with objectives for a reward.
 
-    python results/learn_objectives.py      # 20 runs, half an hour
+    python results/learn_objectives.py      # 25 runs, half an hour
 
-Every run is `python recipes/offpolicy.py` with `objectives=pareto`, `fixed`, `regime` and `off`.
+Every run is `python recipes/offpolicy.py` with `objectives=pareto`, `fixed`, `regime`, `learned`
+and without.
 """
+
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from rows import Row, hand_over, said
 from runs import SEEDS, figures, paired, train_all
@@ -14,9 +18,28 @@ RUNS = {
     "off": MARKET,
     "fixed": [*MARKET, "objectives=fixed"],
     "regime": [*MARKET, "objectives=regime"],
+    "learned": [*MARKET, "objectives=learned"],
 }
-FRONT = 0.95
+FRONT, MOST, ALIKE, STILL = 0.95, 0.6, 0.5, 0.1
 SHOWN = ("sharpe_ratio_mean", "growth_share", "action_entropy", "max_drawdown")
+
+
+def weights(runs: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """At the end, by objective; mean of the seeds."""
+    told = [run["objectives"] for run in runs]
+    named = [key for key in told[0] if key.endswith("_weight")]
+    return {
+        key.removeprefix("reward/").removesuffix("_weight"): sum(each[key] for each in told)
+        / len(told)
+        for key in named
+    }
+
+
+def moves(run: Mapping[str, Any]) -> float:
+    """From the lowest to the highest of the last evaluations, of the weight that moves most."""
+    last = run["evaluations"][-4:]
+    named = [key for key in last[0] if key.endswith("_weight")]
+    return max(max(row[key] for row in last) - min(row[key] for row in last) for key in named)
 
 
 def main() -> None:
@@ -30,21 +53,24 @@ def main() -> None:
     least = figures(found["front"], "least_optimum_share")
     rows.append(Row("front: share of the optimum at the worst preference", said(least)))
     trading = found["front"][0]["figures"]["reference_trading"]
-    for name in ("off", "fixed", "regime"):
+    for name in ("off", "fixed", "regime", "learned"):
         for figure in SHOWN:
             rows.append(Row(f"market, {name}: {figure}", said(figures(found[name], figure))))
         if name != "off":
             less = paired("sharpe_ratio_mean", found[name], found["off"])
             text = f"{less.mean:+.3f} +- {less.half_width:.3f}"
             rows.append(Row(f"market, {name} less off: Sharpe, paired", text))
-            told = found[name][0]["objectives"]
-            parts = {
-                key.removeprefix("reward/").removesuffix("_share"): value
-                for key, value in told.items()
-                if key.endswith("_share")
-            }
-            text = ", ".join(f"{each} {value:.0%}" for each, value in parts.items())
-            rows.append(Row(f"market, {name}: parts of what is learned from, seed 0", text))
+            text = ", ".join(f"{each} {mean:.0%}" for each, mean in weights(found[name]).items())
+            rows.append(Row(f"market, {name}: weights at the end", text))
+    learned = weights(found["learned"])
+    most = max(learned.values())
+    rows.append(Row("learned: largest weight", f"{most:.2f}", f"<= {MOST}", most <= MOST))
+    spread = min(run["objectives"]["reward/weight_network_entropy"] for run in found["learned"])
+    rows.append(Row("learned: entropy of the weights, lowest of the seeds", f"{spread:.2f}",
+                    f"> {ALIKE}", spread > ALIKE))  # fmt: skip
+    moved = max(moves(run) for run in found["learned"])
+    rows.append(Row("learned: furthest that a weight moves over the last 4 evaluations",
+                    f"{moved:.3f}", f"<= {STILL}", moved <= STILL))  # fmt: skip
     note = (
         f"Seeds {SEEDS[0]} to {SEEDS[-1]}, 95 % intervals over seeds (Student's t). Front:"
         " Garleanu-Pedersen, gross profit against squared trades, nine costs of trading from 0.25"

@@ -75,7 +75,7 @@ class WeightLoss(LossModule):
         result_network: TensorDictModule,
         *,
         gamma: float,
-        entropy: float = 0.5,
+        entropy: float = 0.05,
         in_keys: Sequence[NestedKey] = ("observation",),
         reduction: str = "mean",
     ) -> None:
