@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from checks import plainly
-from tasks import Task
+from tasks import Front, FrontTrading, Task
 from tensordict import TensorDictBase
 
 from trading_torchrl.descent import differentiate
@@ -94,11 +94,8 @@ def make_curious(
     """
     if not settings:
         return None
-    if task.rewards > 1:
-        raise SystemExit(
-            f"icm: surprises are paid in one reward, and {task.name} has {task.rewards}: icm=off,"
-            " or objectives=fixed"
-        )
+    if isinstance(task, Front | FrontTrading):
+        raise SystemExit("icm: surprises are paid in one reward: icm=off, or objectives=learned")
     given = dict(settings)
     own = {name: given.pop(name) for name in OWN}
     if not isinstance(own["every"], int) or own["every"] < 1:

@@ -62,8 +62,7 @@ def main(config: DictConfig) -> None:
     both = moving(averaged), moving(actor)
     trained = [each for each in loss.parameters() if each.requires_grad]
     optimizer = Adam(trained, lr=run.lr)
-    several = settings.get("objectives")
-    objectives = make_objectives(several, task, loss, run.seed, discount(settings))
+    objectives = make_objectives(settings, task, loss, run)
     curious = make_curious(settings.get("icm"), task, mixes=objectives is None)
     shaping = make_shaping(settings.get("shaping"), task, discount(settings))
 
@@ -148,11 +147,11 @@ def main(config: DictConfig) -> None:
                         curious.reward.count(count["frames"])
                         sample = curious.reward(sample)
                         wrong = wrong or curious.learn(sample, count["updates"])
+                    if shaping:  # getting somewhere is paid in advance
+                        sample = shaping.shape(sample, count["frames"])
                     if objectives:  # they take the reward's place; a goal's they are added to
                         wrong = wrong or objectives.learn(count["updates"])
                         sample = objectives.weigh(sample)
-                    if shaping:  # getting somewhere is paid in advance
-                        sample = shaping.shape(sample, count["frames"])
                     losses = loss(sample)
                     total = sum(losses[each] for each in summed)
                     norm = differentiate(total, trained, run.max_grad_norm)

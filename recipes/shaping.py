@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from checks import plainly
-from tasks import Task
+from tasks import Front, FrontTrading, Task
 from tensordict import TensorDictBase
 from tensordict.utils import NestedKey
 
@@ -122,11 +122,8 @@ def make_shaping(settings: Mapping[str, Any] | None, task: Task, gamma: float) -
     """What ``conf/shaping`` describes; nothing where it is off."""
     if not settings:
         return None
-    if task.rewards > 1:
-        raise SystemExit(
-            f"shaping is of one reward, and {task.name} has {task.rewards}: shaping=off, or"
-            " objectives=fixed"
-        )
+    if isinstance(task, Front | FrontTrading):
+        raise SystemExit("shaping is of one reward: shaping=off, or objectives=learned")
     adds = {name: value for name, value in settings.items() if name not in OWN}
     if settings["potential"] == "hand":
         written = task.potential()

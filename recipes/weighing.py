@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from agents import discount
 from checks import plainly
+from launch import Run
 from learned_weights import LearnedWeights, make_learned
 from tasks import Task
-from tasks.vector_trading import VectorTrading
+from tasks.trading import Trading
 from tensordict import TensorDictBase
 from tensordict.utils import NestedKey
 from torch import Tensor
@@ -88,15 +90,24 @@ class Objectives:
 
 @plainly(ValueError, before="objectives: ")
 def make_objectives(
-    settings: Mapping[str, Any] | None, task: Task, loss: LossModule, seed: int, gamma: float
+    settings: Mapping[str, Any], task: Task, loss: LossModule, run: Run
 ) -> Objectives | LearnedWeights | None:
-    """What ``conf/objectives`` describes; nothing where it is off, or where none is weighed yet."""
-    if not settings or settings.get("pareto"):
+    """What ``conf/objectives`` describes; nothing where it is off, or where none is weighed yet.
+
+    A goal's reward is added to the objectives, and what shaping added.
+    """
+    chosen = settings.get("objectives")
+    if not chosen or chosen.get("pareto"):
         return None
-    if settings.get("learned"):
-        assert isinstance(task, VectorTrading)
-        return make_learned(settings, task, loss, seed, gamma)
-    weights, rule = settings["weights"], settings["rule"]
+    shaped = "shaping" if settings.get("shaping") else None
+    adds = "reward" if task.goals is not None else shaped
+    if chosen.get("learned"):
+        assert isinstance(task, Trading)
+        return make_learned(
+            chosen, task, loss, adds,
+            seed=run.seed, gamma=discount(settings), scale=run.reward_scale,
+        )  # fmt: skip
+    weights, rule = chosen["weights"], chosen["rule"]
     if list(weights) != list(START):
         raise SystemExit(
             f"objectives.weights has one for each of {', '.join(START)}; got {', '.join(weights)}"
@@ -107,6 +118,6 @@ def make_objectives(
     def by_regime(rows: TensorDictBase) -> Tensor:
         return regime_weights(task.turbulent(rows), weights)
 
-    chosen = by_regime if rule else fixed_weights(weights)
-    weighed = WeighedObjectives(tuple(weights), chosen, onto=task.goals is not None)
-    return Objectives(task, Novelty(task.places, **settings["novelty"]), weighed)
+    given = by_regime if rule else fixed_weights(weights)
+    weighed = WeighedObjectives(tuple(weights), given, adds=adds)
+    return Objectives(task, Novelty(task.places, **chosen["novelty"]), weighed)

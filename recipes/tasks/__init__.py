@@ -14,9 +14,9 @@ from tasks.gym import Gym
 from tasks.reference import Reference
 from tasks.task import Judged, Task, together
 from tasks.trading import Trading
-from tasks.vector_trading import VectorTrading
+from trading_torchrl.modules.weights import START
 
-__all__ = ["Judged", "Task", "make_task", "together"]
+__all__ = ["Front", "FrontTrading", "Judged", "Task", "make_task", "together"]
 
 
 @plainly(ValueError)
@@ -48,14 +48,14 @@ def make_task(settings: Mapping[str, Any], earlier: Mapping[str, Any] | None = N
     seen = (settings["market"], env, accounts, window, seed, earlier["task"] if earlier else {})
     foresees = (settings.get("shaping") or {}).get("potential") == "learned" and not her
     shows = ("objectives",) if several or foresees else ()
-    if her and (pareto or several.get("learned")):
-        raise ValueError(
-            "several objectives side by side have no goals to reach: her=off, or objectives=fixed"
-        )
     if pareto:
+        if her:
+            raise ValueError(
+                "objectives=pareto has no goals to reach: her=off, or objectives=learned"
+            )
         return FrontTrading(pareto, *seen)
-    if several.get("learned"):
-        return VectorTrading(*seen)
+    adds = bool(her or settings.get("shaping"))  # a goal and shaping are one objective more
+    rewards = len(START) + adds if several.get("learned") else 1
     if her:
-        return GoalTrading(her["goal"], *seen, shows=shows)
-    return Trading(*seen, shows=shows)
+        return GoalTrading(her["goal"], *seen, shows, rewards)
+    return Trading(*seen, shows, rewards)

@@ -11,19 +11,20 @@ from torch import Tensor
 from torchrl.envs import Compose, EnvBase, Transform, TransformedEnv
 
 from tasks.task import Figures, Judged, Policy
-from tasks.vector_trading import VectorTrading
+from tasks.trading import Trading
 from trading_torchrl.envs import Preferences, preferring
 from trading_torchrl.envs.preferences import WEIGHTS
 from trading_torchrl.envs.terms import OBJECTIVES
 from trading_torchrl.evaluation import even_preferences, follow, judge
 from trading_torchrl.modules import fixed_weights
 from trading_torchrl.modules.weights import START
+from trading_torchrl.replay import VectorReward
 
 SHOWN = ("growth", "max_drawdown")
 """What the front is drawn of; less of the second is better."""
 
 
-class FrontTrading(VectorTrading):
+class FrontTrading(Trading):
     """An agent that trades by the weights it is shown; judged as ever at the usual weights.
 
     Its front is what it reaches as profit gives way to risk, the others as usual.
@@ -41,7 +42,10 @@ class FrontTrading(VectorTrading):
         seed: int,
         earlier: Mapping[str, Any],
     ) -> None:
-        super().__init__(market, env, num_envs, window, seed, earlier)
+        super().__init__(
+            market, env, num_envs, window, seed, earlier, ("objectives",), len(OBJECTIVES)
+        )
+        self.stored = (*self.stored, ("next", "objectives"))
         self.drawn = Preferences(num_envs, self.rewards, least=objectives["least"], seed=seed)
         if objectives["points"] < 2:
             raise ValueError(f"objectives.points must be at least 2, got {objectives['points']}")
@@ -58,9 +62,9 @@ class FrontTrading(VectorTrading):
         return env
 
     def replay_transform(self) -> Transform:
-        """And a preference for each row."""
+        """Rows by their place in the market, rewards apart, a preference for each row."""
         again = Preferences(len(self.drawn.drawn), self.rewards, least=self.drawn.least)
-        return Compose(super().replay_transform(), again)
+        return Compose(super().replay_transform(), VectorReward(OBJECTIVES), again)
 
     def weights_at(self, pair: Tensor) -> Tensor:
         """The usual weights, of which profit and risk share theirs by ``pair`` ``[2]``."""

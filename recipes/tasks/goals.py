@@ -39,11 +39,12 @@ class GoalTrading(Trading):
         seed: int,
         earlier: Mapping[str, Any],
         shows: tuple[str, ...] = (),
+        rewards: int = 1,
     ) -> None:
         asked = dict(goal)
         self.wanted = {name: asked.pop(name) for name in ("low", "high")}
         self.goal = ReachReturn(**asked)
-        super().__init__(market, env, num_envs, window, seed, earlier, shows)
+        super().__init__(market, env, num_envs, window, seed, earlier, shows, rewards)
         self.signals = RETURN
         if self.base.rules.episode_bars >= self.base.rules.bars:
             raise ValueError("a return is reached by the end of an episode: env.episode_bars=500")
@@ -67,6 +68,13 @@ class GoalTrading(Trading):
             return TransformedEnv(env, goals)
         env.append_transform(goals)
         return env
+
+    def meta(self, accounts: int, seed: int) -> EnvBase:
+        """With goals of its own, and what they pay for a reward."""
+        market = self.parts.meta
+        if market is None:
+            return super().meta(accounts, seed)
+        return self._episodes(market, accounts, seed)
 
     def _episodes(self, market: Market, accounts: int, seed: int, **changed: Any) -> TransformedEnv:
         """As many episodes side by side, on bars of this market."""

@@ -117,7 +117,6 @@ class Trading:
 
     name = "trading"
     score = "sharpe_ratio_mean"
-    rewards = 1
 
     def __init__(
         self,
@@ -128,8 +127,9 @@ class Trading:
         seed: int,
         earlier: Mapping[str, Any],
         shows: tuple[str, ...] = (),
+        rewards: int = 1,
     ) -> None:
-        self.shows = shows
+        self.shows, self.rewards = shows, rewards
         self.signals = SHOWN if "objectives" in shows else RETURN
         check_names("env", env, TradingEnv, SET_ELSEWHERE)
         env = {**env, "limits": limits_of(env.get("limits"))}
@@ -230,6 +230,17 @@ class Trading:
 
     def _windowed(self, env: TradingEnv) -> EnvBase:
         return env if env.window is None else TransformedEnv(env, MarketWindow.of(env))
+
+    def meta(self, accounts: int, seed: int) -> EnvBase:
+        """The environment on bars that no agent learns from."""
+        market = self.parts.meta
+        if market is None:
+            raise ValueError(
+                "weights are learned on bars of their own: set some aside by market.meta=0.1"
+            )
+        emit = ("equity", "index")
+        env = TradingEnv(market, accounts, emit=emit, seed=seed, **self.seen, **self.settings)
+        return self._windowed(env)
 
     def watched(self, batch: TensorDictBase) -> tuple[Tensor, Tensor | None, Tensor]:
         """Actions, fills, ends."""

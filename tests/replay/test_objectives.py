@@ -49,7 +49,7 @@ def test_the_reward_is_the_weighed_sum():
     assert weighed["objectives", "weights"].tolist() == [[0.75, 0.25]] * 2
     assert (given["next", "reward"] == 9).all()
     assert given.get("objectives", None) is None
-    onto = WeighedObjectives(["profit", "risk"], torch.tensor([0.75, 0.25]), onto=True)(given)
+    onto = WeighedObjectives(["profit", "risk"], torch.tensor([0.75, 0.25]), adds="reward")(given)
     assert onto["next", "reward"][:, 0].tolist() == [8.75, 10.5]
     each = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
     rows = WeighedObjectives(["profit", "risk"], lambda rows: each)(given)

@@ -25,7 +25,8 @@ class WeighedObjectives(Transform):
     Args:
         names: of the objectives, in the order of their weights.
         weights: see :mod:`~trading_torchrl.modules.weights`.
-        onto: whether the sum is added to the reward, a goal's say, instead of taking its place.
+        adds: key in ``next``, ``[*, 1]``, that is added with weight 1: a goal's reward, or what
+            shaping added.
         reward_key: where the reward is, in ``next``.
 
     Example:
@@ -43,7 +44,7 @@ class WeighedObjectives(Transform):
         names: Sequence[str],
         weights: Weights,
         *,
-        onto: bool = False,
+        adds: NestedKey | None = None,
         reward_key: NestedKey = "reward",
     ) -> None:
         super().__init__()
@@ -51,7 +52,7 @@ class WeighedObjectives(Transform):
             raise ValueError(
                 f"{len(names)} objectives need as many weights, got {weights.tolist()}"
             )
-        self.names, self.weights, self.onto, self.reward_key = names, weights, onto, reward_key
+        self.names, self.weights, self.adds, self.reward_key = names, weights, adds, reward_key
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """A batch with its reward weighed."""
@@ -61,8 +62,8 @@ class WeighedObjectives(Transform):
         parts = weights * terms
         reward = parts.sum(-1, keepdim=True)
         tensordict, following = tensordict.copy(), following.copy()
-        if self.onto:
-            reward = following.get(self.reward_key) + reward
+        if self.adds is not None:
+            reward = following.get(self.adds) + reward
         following.set(self.reward_key, reward)
         tensordict.set(("objectives", "weights"), weights.expand_as(terms))
         tensordict.set(("objectives", "parts"), parts)
@@ -77,22 +78,27 @@ class VectorReward(Transform):
 
     Args:
         names: of the objectives, read as ``("objectives", name)`` in ``next``.
-        scale: of all of them.
+        adds: key in ``next``, ``[*, 1]``, that comes last, as one objective more.
         reward_key: where the reward is, in ``next``.
     """
 
     def __init__(
-        self, names: Sequence[str], *, scale: float = 1.0, reward_key: NestedKey = "reward"
+        self,
+        names: Sequence[str],
+        *,
+        adds: NestedKey | None = None,
+        reward_key: NestedKey = "reward",
     ) -> None:
         super().__init__()
-        self.names, self.scale, self.reward_key = names, scale, reward_key
+        keys: list[NestedKey] = [("objectives", name) for name in names]
+        self.keys = keys if adds is None else [*keys, adds]
+        self.reward_key = reward_key
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """A batch with a reward for each objective."""
         following = tensordict.get("next")
-        terms = torch.cat([following.get(("objectives", name)) for name in self.names], -1)
-        following = following.copy().set(self.reward_key, self.scale * terms)
-        return tensordict.copy().set("next", following)
+        terms = torch.cat([following.get(key) for key in self.keys], -1)
+        return tensordict.copy().set("next", following.copy().set(self.reward_key, terms))
 
 
 class Novelty(Transform):
