@@ -15,6 +15,7 @@ from torch import Tensor
 from torchrl.objectives import LossModule
 
 from trading_torchrl.modules.averages import follow_slowly, moving
+from trading_torchrl.objectives.settings import check_reduction, check_share
 
 
 def without_masked(
@@ -94,10 +95,8 @@ class ActorCriticLoss(LossModule):
         reduction: str,
     ) -> None:
         super().__init__()
-        if not 0 <= gamma <= 1:
-            raise ValueError(f"gamma must lie in [0, 1], got {gamma}")
-        if reduction not in ("mean", "sum", "none"):
-            raise ValueError(f"reduction must be 'mean', 'sum' or 'none', got {reduction!r}")
+        check_share("gamma", gamma)
+        check_reduction(reduction)
         self.actor_network, self.qvalue_network = actor_network, qvalue_network
         self._critics = list(qvalue_network.parameters())
         self._targets: list[Tensor] = []

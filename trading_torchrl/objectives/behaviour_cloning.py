@@ -12,6 +12,7 @@ from torch import Tensor
 from torchrl.objectives import LossModule
 
 from trading_torchrl.objectives.actor_critic import without_masked
+from trading_torchrl.objectives.settings import check_reduction
 
 
 class BCLoss(LossModule):
@@ -48,8 +49,7 @@ class BCLoss(LossModule):
 
     def __init__(self, actor_network: TensorDictModule, *, reduction: str = "mean") -> None:
         super().__init__()
-        if reduction not in ("mean", "sum", "none"):
-            raise ValueError(f"reduction must be 'mean', 'sum' or 'none', got {reduction!r}")
+        check_reduction(reduction)
         self.actor_network, self.reduction = actor_network, reduction
 
     def _forward_value_estimator_keys(self, **kwargs: NestedKey) -> None:

@@ -13,6 +13,7 @@ from torchrl.objectives import LossModule
 
 from trading_torchrl.modules.curiosity import Curiosity
 from trading_torchrl.objectives.actor_critic import without_masked
+from trading_torchrl.objectives.settings import check_reduction, check_share
 
 
 class ICMLoss(LossModule):
@@ -63,10 +64,8 @@ class ICMLoss(LossModule):
         reduction: str = "mean",
     ) -> None:
         super().__init__()
-        if not 0 <= beta <= 1:
-            raise ValueError(f"beta must lie in [0, 1], got {beta}")
-        if reduction not in ("mean", "sum", "none"):
-            raise ValueError(f"reduction must be 'mean', 'sum' or 'none', got {reduction!r}")
+        check_share("beta", beta)
+        check_reduction(reduction)
         self.curiosity, self.beta, self.reduction = curiosity, beta, reduction
         self.seen = tuple(in_keys)
 

@@ -7,6 +7,8 @@ from typing import Any
 from tensordict import TensorDictBase
 from torchrl.objectives import LossModule, SoftUpdate
 
+from trading_torchrl.objectives.settings import check_share
+
 
 class FromTorchRL(LossModule):
     """Makes a loss of TorchRL one that the recipes train with; it stands before TorchRL's class.
@@ -34,8 +36,7 @@ class FromTorchRL(LossModule):
 
     def __init__(self, *networks: Any, gamma: float = 0.99, **settings: Any) -> None:
         super().__init__(*networks, **settings)
-        if not 0 <= gamma <= 1:
-            raise ValueError(f"gamma must lie in [0, 1], got {gamma}")
+        check_share("gamma", gamma)
         self.make_value_estimator(gamma=gamma)
         slow = not all(self._has_update_associated.values())
         self._slow = SoftUpdate(self, tau=0.005) if slow else None

@@ -15,6 +15,7 @@ from torchrl.objectives import LossModule
 from trading_torchrl.modules.averages import follow_slowly
 from trading_torchrl.modules.potential import Potential
 from trading_torchrl.objectives.actor_critic import without_masked
+from trading_torchrl.objectives.settings import check_reduction, check_share
 
 
 class PotentialLoss(LossModule):
@@ -65,10 +66,8 @@ class PotentialLoss(LossModule):
         reduction: str = "mean",
     ) -> None:
         super().__init__()
-        if not 0 <= gamma <= 1:
-            raise ValueError(f"gamma must lie in [0, 1], got {gamma}")
-        if reduction not in ("mean", "sum", "none"):
-            raise ValueError(f"reduction must be 'mean', 'sum' or 'none', got {reduction!r}")
+        check_share("gamma", gamma)
+        check_reduction(reduction)
         if signals is None and len(potential.names) == 1:
             signals = {potential.names[0]: "reward"}
         if signals is None or set(signals) != set(potential.names):

@@ -17,6 +17,7 @@ from torchrl.objectives import LossModule
 
 from trading_torchrl.modules.averages import follow_slowly
 from trading_torchrl.modules.weights import WeightNetwork
+from trading_torchrl.objectives.settings import check_reduction, check_share
 
 FURTHEST = 3.0
 """An alignment counts as at most this: one row must not speak for all."""
@@ -80,12 +81,10 @@ class WeightLoss(LossModule):
         reduction: str = "mean",
     ) -> None:
         super().__init__()
-        if not 0 <= gamma <= 1:
-            raise ValueError(f"gamma must lie in [0, 1], got {gamma}")
+        check_share("gamma", gamma)
         if not 0 <= entropy < math.inf:
             raise ValueError(f"entropy must not be negative, got {entropy}")
-        if reduction not in ("mean", "sum", "none"):
-            raise ValueError(f"reduction must be 'mean', 'sum' or 'none', got {reduction!r}")
+        check_reduction(reduction)
         self.weight_network = weight_network
         self._agent = (actor_network, qvalue_network)  # in a tuple they are not registered
         self.result_network = result_network
