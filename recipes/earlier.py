@@ -18,7 +18,7 @@ from trading_torchrl.state_file import CheckpointError
 
 SHAPING = (
     "network", "hidden", "window", "loss.actor_network", "env.actions", "env.choices",
-    "env.problem", "env.gym", "her",
+    "env.problem", "env.gym", "her", "objectives",
 )  # fmt: skip
 """Settings that an actor's parameters depend on."""
 
