@@ -275,10 +275,11 @@ class Comparison:
         yield section("Figures", html_table(self.figure_rows()) + about)
         if apart := self.difference_rows():
             heading = f"Differences to {next(iter(self.settings))}"
-            about = paragraph(ABOUT_DIFFERENCES)
-            drawn = differences_picture(self._differences(), next(iter(self.settings)))
-            text = "Differences with 95 % intervals; blue ones exclude 0"
-            yield section(heading, html_table(apart) + about + image(drawn, text))
+            told = html_table(apart) + paragraph(ABOUT_DIFFERENCES)
+            if self.all_runs:
+                drawn = differences_picture(self._differences(), next(iter(self.settings)))
+                told += image(drawn, "Differences with 95 % intervals; blue ones exclude 0")
+            yield section(heading, told)
         if curves := self._curves():
             text = (
                 "While learning, on the validation split: mean of the seeds, and the range from the"

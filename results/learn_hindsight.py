@@ -15,7 +15,7 @@ from runs import SEEDS, figures, paired, train_all
 FLIP = ["env=bit_flip", "loss=dqn"]
 FORTY = [
     *FLIP, "env.bits=40", "total_frames=1_000_000", "buffer_size=1_000_000", "lr_end=1e-5",
-    "updates_per_frame=0.03125", "actor_average=0.02", "evaluate_every=100_000",
+    "updates_per_frame=0.03125", "tau=0.05", "actor_average=0.02", "evaluate_every=100_000",
     "checkpoint_every=500_000",
 ]  # fmt: skip
 TRADE = [

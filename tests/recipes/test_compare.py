@@ -54,6 +54,11 @@ def finished(runs):
     }
 
 
+def heeds_ctrl_c():
+    """Where tests run in the background of a shell, they and what they start ignore it."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 @contextmanager
 def stopping(process):
     """Leaves no process behind, also where a test fails."""
@@ -75,7 +80,7 @@ def interrupted(tmp_path_factory):
     )  # fmt: skip
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 
-    with stopping(subprocess.Popen(given, **quiet)) as first:
+    with stopping(subprocess.Popen(given, preexec_fn=heeds_ctrl_c, **quiet)) as first:
         patient(lambda: list(runs.glob("*/checkpoints/frames_*[1-9]*.pt")))
         first.send_signal(signal.SIGINT)
         first.wait(120)
