@@ -48,6 +48,7 @@ EXPERIMENTS = (
     "learn_curiosity",
     "learn_hindsight",
     "learn_shaping",
+    "learn_front",
     "learn_objectives",
     "kills",
 )
