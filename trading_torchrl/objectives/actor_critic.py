@@ -14,8 +14,8 @@ from tensordict.utils import NestedKey
 from torch import Tensor
 from torchrl.objectives import LossModule
 
+from trading_torchrl.checks import check_reduction, check_share
 from trading_torchrl.modules.averages import follow_slowly, moving
-from trading_torchrl.objectives.settings import check_reduction, check_share
 
 
 def without_masked(

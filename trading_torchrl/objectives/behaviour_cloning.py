@@ -11,8 +11,8 @@ from tensordict.utils import NestedKey
 from torch import Tensor
 from torchrl.objectives import LossModule
 
+from trading_torchrl.checks import check_reduction
 from trading_torchrl.objectives.actor_critic import without_masked
-from trading_torchrl.objectives.settings import check_reduction
 
 
 class BCLoss(LossModule):

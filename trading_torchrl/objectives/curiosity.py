@@ -11,9 +11,9 @@ from tensordict.nn import dispatch
 from tensordict.utils import NestedKey
 from torchrl.objectives import LossModule
 
+from trading_torchrl.checks import check_reduction, check_share
 from trading_torchrl.modules.curiosity import Curiosity
 from trading_torchrl.objectives.actor_critic import without_masked
-from trading_torchrl.objectives.settings import check_reduction, check_share
 
 
 class ICMLoss(LossModule):

@@ -7,7 +7,7 @@ from typing import Any
 from tensordict import TensorDictBase
 from torchrl.objectives import LossModule, SoftUpdate
 
-from trading_torchrl.objectives.settings import check_share
+from trading_torchrl.checks import check_share
 
 
 class FromTorchRL(LossModule):

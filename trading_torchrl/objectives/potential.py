@@ -12,10 +12,10 @@ from tensordict.nn import dispatch
 from tensordict.utils import NestedKey
 from torchrl.objectives import LossModule
 
+from trading_torchrl.checks import check_reduction, check_share
 from trading_torchrl.modules.averages import follow_slowly
 from trading_torchrl.modules.potential import Potential
 from trading_torchrl.objectives.actor_critic import without_masked
-from trading_torchrl.objectives.settings import check_reduction, check_share
 
 
 class PotentialLoss(LossModule):

@@ -15,9 +15,10 @@ from torch import Tensor
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 from torchrl.objectives import LossModule
 
+from trading_torchrl.checks import check_reduction, check_share
 from trading_torchrl.modules.averages import follow_slowly
 from trading_torchrl.modules.weights import WeightNetwork
-from trading_torchrl.objectives.settings import check_reduction, check_share
+from trading_torchrl.objectives.actor_critic import without_masked
 
 FURTHEST = 3.0
 """An alignment counts as at most this: one row must not speak for all."""
@@ -115,6 +116,7 @@ class WeightLoss(LossModule):
     @dispatch(auto_batch_size=False)
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Both losses; and detached: the weights' entropy, each objective's alignment ``[K]``."""
+        tensordict, masked = without_masked(self, tensordict, self.in_keys)
         keys, after = self.tensor_keys, tensordict.get("next")
         with torch.no_grad():
             ahead = self._values(self.target_result_network, after, self._acted(after)).amin(-2)
@@ -129,8 +131,8 @@ class WeightLoss(LossModule):
         gained = (weights * alignment).sum(-1)
         return TensorDict._new_unsafe(
             {
-                "loss_weights": self._reduce(-gained - self.entropy * spread),
-                "loss_result": self._reduce(misfit),
+                "loss_weights": self._reduce_loss(-gained - self.entropy * spread, masked),
+                "loss_result": self._reduce_loss(misfit, masked),
                 "weight_entropy": spread.detach().mean(),
                 "alignment": alignment.flatten(0, -2).mean(0),
             },
@@ -171,8 +173,3 @@ class WeightLoss(LossModule):
         """``[*, members, K]``."""
         given = seen.select(*network.in_keys, strict=False).set(self.tensor_keys.action, action)
         return network(given).get(self.tensor_keys.state_action_value)
-
-    def _reduce(self, values: Tensor) -> Tensor:
-        if self.reduction == "none":
-            return values
-        return values.mean() if self.reduction == "mean" else values.sum()

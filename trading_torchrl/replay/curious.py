@@ -12,6 +12,7 @@ from tensordict.utils import NestedKey
 from torch import Tensor
 from torchrl.envs import Transform
 
+from trading_torchrl.checks import check_share
 from trading_torchrl.modules.curiosity import Curiosity
 
 LEAST = 1e-8
@@ -82,9 +83,8 @@ class CuriosityReward(Transform):
         for name, value in (("eta", eta), ("most", most), ("cap", cap)):
             if not 0 <= value < math.inf:
                 raise ValueError(f"{name} must not be negative, got {value}")
-        for name, value in (("share", share), ("momentum", momentum)):
-            if not 0 <= value <= 1:
-                raise ValueError(f"{name} must lie in [0, 1], got {value}")
+        check_share("share", share)
+        check_share("momentum", momentum)
         self._curiosity = (curiosity,)  # in a tuple it is not registered: the loss saves it
         self.seen, self.action_key, self.reward_key = tuple(in_keys), action_key, reward_key
         self.eta, self.share, self.most, self.cap = eta, share, most, cap

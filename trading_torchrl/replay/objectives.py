@@ -10,6 +10,8 @@ from tensordict.utils import NestedKey
 from torch import Tensor
 from torchrl.envs import Transform
 
+from trading_torchrl.checks import check_share
+
 Weights = Tensor | Callable[[TensorDictBase], Tensor]
 """``[K]``, or a function of a batch that gives ``[*, K]``."""
 
@@ -135,8 +137,7 @@ class Novelty(Transform):
             raise ValueError(f"size must not be negative, got {size}")
         if visits < 0:
             raise ValueError(f"visits must not be negative, got {visits}")
-        if not 0 <= decay <= 1:
-            raise ValueError(f"decay must lie in [0, 1], got {decay}")
+        check_share("decay", decay)
         self.visits, self.decay = visits, decay
         self.register_buffer("visited", torch.zeros(places, dtype=torch.int64))
         self.register_buffer("left", torch.tensor(float(size), dtype=torch.float64))

@@ -12,6 +12,8 @@ from tensordict.utils import NestedKey
 from torch import Tensor
 from torchrl.envs import Transform
 
+from trading_torchrl.checks import check_share
+
 
 class PotentialShaping(Transform):
     """Adds ``gamma x w x Phi(next) - w x Phi(now)`` to rewards.
@@ -64,8 +66,7 @@ class PotentialShaping(Transform):
         terminated_key: NestedKey = "terminated",
     ) -> None:
         super().__init__()
-        if not 0 <= gamma <= 1:
-            raise ValueError(f"gamma must lie in [0, 1], got {gamma}")
+        check_share("gamma", gamma)
         if not 0 <= weight <= most < math.inf:
             raise ValueError(f"weight must lie between 0 and most={most}, got {weight}")
         if not 0 <= step < math.inf:
