@@ -8,8 +8,8 @@ from math import isnan
 from typing import Any
 
 import torch
-from checks import plainly
-from tasks import Front, FrontTrading, Task
+from checks import check_above_0, check_whole, plainly
+from tasks import Front, FrontTrading, Task, seen_by
 from tensordict import TensorDictBase
 
 from trading_torchrl.descent import differentiate
@@ -98,12 +98,9 @@ def make_curious(
         raise SystemExit("icm: surprises are paid in one reward: icm=off, or objectives=learned")
     given = dict(settings)
     own = {name: given.pop(name) for name in OWN}
-    if not isinstance(own["every"], int) or own["every"] < 1:
-        raise SystemExit(f"icm.every must be a whole number of at least 1, got {own['every']!r}")
-    for name in ("lr", "max_grad_norm"):
-        if not own[name] > 0:
-            raise SystemExit(f"icm.{name} must be above 0, got {own[name]}")
-    seen = [key for key in task.in_keys if key != "action_mask"]
+    check_whole("icm", own, "every")
+    check_above_0("icm", own, "lr", "max_grad_norm")
+    seen = seen_by(task)
     models = Curiosity(
         task.inputs, task.actions,
         choices=not task.env.action_spec.dtype.is_floating_point,

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import isnan
 from typing import Any
 
 import torch
-from tasks import Task
+from checks import check_above_0, check_rate, check_whole
+from objectives import Objectives, entropy
+from tasks import seen_by
 from tasks.trading import Trading
 from tensordict import TensorDictBase, unravel_key
-from tensordict.utils import NestedKey
 from torch import Tensor
 from torchrl.collectors import Collector
 from torchrl.data import LazyTensorStorage, ReplayBuffer
@@ -42,11 +43,15 @@ class MetaRows:
 
     collector: Collector
     replay: ReplayBuffer
-    task: Task
+    task: Trading
     scale: float
 
     def __post_init__(self) -> None:
         self.batches = iter(self.collector)
+        seen = [key for key in self.task.in_keys if key != "window"]  # it is made of other bars
+        then = [unravel_key(("next", key)) for key in seen]
+        ends = [("next", "reward"), ("next", "terminated")]
+        self.kept = [*seen, *then, "action", *ends, "market", ("next", "market")]
 
     def sample(self) -> TensorDictBase:
         """One step more of each account, and a batch of all that there are, with their result."""
@@ -59,14 +64,6 @@ class MetaRows:
         rows["next", "reward"].mul_(self.scale)
         return rows
 
-    @property
-    def kept(self) -> list[NestedKey]:
-        """Keys of rows; windows are made of others."""
-        seen = [key for key in self.task.in_keys if key != "window"]
-        then = [unravel_key(("next", key)) for key in seen]
-        ends = [("next", "reward"), ("next", "terminated")]
-        return [*dict.fromkeys([*seen, *then, "action", *ends, "market", ("next", "market")])]
-
     def state_dict(self) -> dict[str, Any]:
         """Rows, and where accounts stand."""
         return {"collector": collector_state(self.collector), "replay": replay_state(self.replay)}
@@ -77,42 +74,35 @@ class MetaRows:
         restore_replay(self.replay, state["replay"])
 
 
-@dataclass
-class LearnedWeights:
-    """The network of weights, what trains it, and what it is trained on."""
+class LearnedWeights(Objectives):
+    """By a network that learns which of them help, side by side."""
 
-    task: Task
     loss: WeightLoss
-    rows: MetaRows
-    novelty: Novelty
-    vector: VectorReward
-    optimizers: dict[str, torch.optim.Optimizer]
-    settings: Mapping[str, Any]
-    known: dict[str, float] = field(default_factory=dict)
-    sample: TensorDictBase | None = None
-    losses: TensorDictBase | None = None
-    reads: tuple[NestedKey, ...] = (("next", "objectives"), ("next", "place"))
-    """keys that rows must have"""
+
+    def __init__(
+        self,
+        task: Trading,
+        novelty: Novelty,
+        vector: VectorReward,
+        loss: WeightLoss,
+        rows: MetaRows,
+        optimizers: Mapping[str, torch.optim.Optimizer],
+        settings: Mapping[str, Any],
+    ) -> None:
+        super().__init__(task, novelty)
+        self.vector, self.loss, self.rows = vector, loss, rows
+        self.optimizers, self.settings = optimizers, settings
+        self.losses: TensorDictBase | None = None
 
     def parts(self) -> dict[str, Any]:
         """What has a state."""
         optimizers = {f"{name}_optimizer": each for name, each in self.optimizers.items()}
-        parts = {"weights": self.loss, "meta": self.rows, "novelty": self.novelty}
-        return {**parts, "objectives_seen": self, **optimizers}
-
-    def state_dict(self) -> dict[str, float]:
-        """The figures: where updates are rare, a run that goes on tells those from before."""
-        return self.figures()
+        return {**super().parts(), "weights": self.loss, "meta": self.rows, **optimizers}
 
     def load_state_dict(self, state: Mapping[str, float]) -> None:
         """Goes on where :meth:`state_dict` left off."""
-        self.sample, self.losses, self.known = None, None, dict(state)
-
-    def see(self, batch: TensorDictBase) -> None:
-        """What was collected: each row gets the place where it arrived."""
-        place = self.task.place_of(batch)
-        self.novelty.see(place)
-        batch.set(("next", "place"), place)
+        super().load_state_dict(state)
+        self.losses = None
 
     def learn(self, update: int) -> list[str]:
         """One step of weights and of critics of the result, if it is their turn."""
@@ -140,11 +130,6 @@ class LearnedWeights:
         self.sample = self.vector(self.novelty(sample)).set(WEIGHTS, weights)
         return self.sample
 
-    def parts_and_weights(self) -> dict[str, float]:
-        """What each objective added and its weight, for the report."""
-        shown = ("_component", "_weight")
-        return {name: value for name, value in self.figures().items() if name.endswith(shown)}
-
     def figures(self) -> dict[str, float]:
         """Of the last update: the network's entropy, each objective's part, weight, alignment."""
         if self.sample is not None:
@@ -152,8 +137,7 @@ class LearnedWeights:
             weights = self.sample[WEIGHTS][..., :count]
             parts = (weights * self.sample["next", "reward"][..., :count]).mean(0)
             said = zip(START, parts, weights.mean(0), weights.amax(0), strict=True)
-            entropy = -(weights * weights.clamp(min=1e-12).log()).sum(-1).mean()
-            self.known["reward/weight_network_entropy"] = float(entropy)
+            self.known["reward/weight_network_entropy"] = entropy(weights)
             for name, part, mean, largest in said:
                 self.known[f"reward/{name}_component"] = float(part)
                 self.known[f"reward/{name}_weight"] = float(mean)
@@ -170,29 +154,24 @@ def make_learned(
     settings: Mapping[str, Any],
     task: Trading,
     agent: LossModule,
-    adds: str | None,
+    novelty: Novelty,
+    vector: VectorReward,
     *,
     seed: int,
     gamma: float,
     scale: float,
 ) -> LearnedWeights:
     """What ``conf/objectives/learned.yaml`` describes."""
-    for name in ("lr", "result_lr", "max_grad_norm"):
-        if not settings[name] > 0:
-            raise ValueError(f"{name} must be above 0, got {settings[name]}")
-    if not 0 < settings["tau"] <= 1:
-        raise ValueError(f"tau must be above 0 and at most 1, got {settings['tau']}")
-    for name in ("every", "accounts", "buffer_size"):
-        if not isinstance(settings[name], int) or settings[name] < 1:
-            raise ValueError(f"{name} must be a whole number of at least 1, got {settings[name]!r}")
+    check_above_0("objectives", settings, "lr", "result_lr", "max_grad_norm")
+    check_rate("objectives", settings)
+    check_whole("objectives", settings, "every", "accounts", "buffer_size")
     env = task.meta(settings["accounts"], seed)
     stored = StoredByIndex.of(env.base_env if isinstance(env, TransformedEnv) else env)
-    seen = [key for key in task.in_keys if key != "action_mask"]
     network = WeightNetwork(task.inputs, START, settings["hidden"])
     result = make_critics(task.inputs, task.actions, [64, 64], task.in_keys)
     loss = WeightLoss(
         network, agent.actor_network, agent.qvalue_network, result,
-        gamma=gamma, entropy=settings["entropy"], in_keys=seen,
+        gamma=gamma, entropy=settings["entropy"], in_keys=seen_by(task),
     )  # fmt: skip
     collector = Collector(
         env, agent.actor_network, frames_per_batch=settings["accounts"], total_frames=-1,
@@ -209,6 +188,4 @@ def make_learned(
         name: torch.optim.Adam(each, lr=rates[name], fused=True) for name, each in trained.items()
     }
     rows = MetaRows(collector, replay, task, scale)
-    novelty = Novelty(task.places, **settings["novelty"])
-    vector = VectorReward(tuple(START), adds=adds)
-    return LearnedWeights(task, loss, rows, novelty, vector, optimizers, settings)
+    return LearnedWeights(task, novelty, vector, loss, rows, optimizers, settings)

@@ -8,8 +8,8 @@ from math import isnan
 from typing import Any
 
 import torch
-from checks import plainly
-from tasks import Front, FrontTrading, Task
+from checks import check_above_0, check_rate, plainly
+from tasks import Front, FrontTrading, Task, seen_by
 from tensordict import TensorDictBase
 from tensordict.utils import NestedKey
 
@@ -138,12 +138,9 @@ def make_shaping(settings: Mapping[str, Any] | None, task: Task, gamma: float) -
             f"shaping.potential is learned or hand, got {settings['potential']!r}: take"
             " shaping=learned or shaping=hand"
         )
-    for name in ("lr", "max_grad_norm"):
-        if not settings[name] > 0:
-            raise SystemExit(f"shaping.{name} must be above 0, got {settings[name]}")
-    if not 0 < settings["tau"] <= 1:
-        raise SystemExit(f"shaping.tau must be above 0 and at most 1, got {settings['tau']}")
-    seen = [key for key in task.in_keys if key != "action_mask"]
+    check_above_0("shaping", settings, "lr", "max_grad_norm")
+    check_rate("shaping", settings)
+    seen = seen_by(task)
     potential = Potential(
         task.inputs, {name: weight for name, (_, weight) in task.signals.items()},
         settings["hidden"],

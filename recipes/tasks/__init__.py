@@ -12,11 +12,14 @@ from tasks.front_trading import FrontTrading
 from tasks.goals import GoalTrading
 from tasks.gym import Gym
 from tasks.reference import Reference
-from tasks.task import Judged, Task, together
-from tasks.trading import Trading
+from tasks.task import Judged, Task, seen_by, together
+from tasks.trading import MadeOf, Trading
 from trading_torchrl.modules.weights import START
 
-__all__ = ["Front", "FrontTrading", "Judged", "Task", "make_task", "together"]
+__all__ = ["Front", "FrontTrading", "Judged", "Task", "make_task", "seen_by", "together"]
+
+KINDS = (None, "weighed", "learned", "pareto")
+"""Of several objectives: none, one reward, side by side with weights that are learned, or shown."""
 
 
 @plainly(ValueError)
@@ -27,9 +30,14 @@ def make_task(settings: Mapping[str, Any], earlier: Mapping[str, Any] | None = N
     need to see the same: the scaler.
     """
     env, window, her = settings["env"], settings["window"], settings.get("her")
-    several = settings.get("objectives") or {}
-    pareto = several if several.get("pareto") else None
-    if several and not pareto and ("problem" in env or "gym" in env):
+    several = settings.get("objectives") or {"kind": None}
+    kind = several["kind"]
+    if kind not in KINDS:
+        raise ValueError(
+            f"objectives.kind is weighed, learned or pareto, got {kind!r}: take objectives=fixed,"
+            " regime, learned or pareto"
+        )
+    if kind in ("weighed", "learned") and ("problem" in env or "gym" in env):
         raise ValueError(
             "only trading has objectives to weigh: objectives=off, or a market (env=long_short);"
             " env=garleanu_pedersen has a front, objectives=pareto"
@@ -42,20 +50,22 @@ def make_task(settings: Mapping[str, Any], earlier: Mapping[str, Any] | None = N
             raise ValueError(
                 f"only trading has rewards to choose: reward=null, got {env['reward']!r}"
             )
-        if pareto:
-            return Front(env, accounts, seed, least=pareto["least"], points=pareto["points"])
+        if kind == "pareto":
+            return Front(several, env, accounts, seed)
         return (Reference if "problem" in env else Gym)(env, accounts, seed)
-    seen = (settings["market"], env, accounts, window, seed, earlier["task"] if earlier else {})
+    made_of = MadeOf(
+        settings["market"], env, accounts, window, seed, earlier["task"] if earlier else {}
+    )
     foresees = (settings.get("shaping") or {}).get("potential") == "learned" and not her
-    shows = ("objectives",) if several or foresees else ()
-    if pareto:
+    shows = ("objectives",) if kind or foresees else ()
+    if kind == "pareto":
         if her:
             raise ValueError(
                 "objectives=pareto has no goals to reach: her=off, or objectives=learned"
             )
-        return FrontTrading(pareto, *seen)
+        return FrontTrading(several, made_of)
     adds = bool(her or settings.get("shaping"))  # a goal and shaping are one objective more
-    rewards = len(START) + adds if several.get("learned") else 1
+    rewards = len(START) + adds if kind == "learned" else 1
     if her:
-        return GoalTrading(her["goal"], *seen, shows, rewards)
-    return Trading(*seen, shows, rewards)
+        return GoalTrading(her["goal"], made_of, shows, rewards)
+    return Trading(made_of, shows, rewards)

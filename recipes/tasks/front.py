@@ -13,7 +13,7 @@ from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from tasks.reference import Reference
 from tasks.task import ROW, Figures, Judged, Policy
-from trading_torchrl.envs import Preferences, preferring
+from trading_torchrl.envs import Preferences, PreferencesAnew, preferring
 from trading_torchrl.envs.preferences import WEIGHTS
 from trading_torchrl.envs.reference import GarleanuPedersen
 from trading_torchrl.envs.reference.garleanu_pedersen import PARTS
@@ -36,8 +36,9 @@ class Front(Reference):
     stored = (*ROW, ("next", "objectives"))
 
     def __init__(
-        self, env: Mapping[str, Any], num_envs: int, seed: int, *, least: float, points: int
+        self, objectives: Mapping[str, Any], env: Mapping[str, Any], num_envs: int, seed: int
     ) -> None:
+        least, points = objectives["least"], objectives["points"]
         if env.get("problem") != "GarleanuPedersen" or env.get("actions", "") == "discrete":
             raise ValueError(
                 "objectives=pareto is for markets, and for env=garleanu_pedersen with numbers for"
@@ -51,8 +52,9 @@ class Front(Reference):
         if points < 2:
             raise ValueError(f"objectives.points must be at least 2, got {points}")
         super().__init__({**env, "parts": True}, num_envs, seed)
-        self.drawn = Preferences(num_envs, self.rewards, least=least, seed=seed)
-        self.env = TransformedEnv(self.problem, self.drawn)
+        self.least = least
+        drawn = Preferences(num_envs, self.rewards, least=least, seed=seed)
+        self.env = TransformedEnv(self.problem, drawn)
         self.asked = even_preferences(points, least)
         self.in_keys = (*self.in_keys, WEIGHTS)
         self.inputs += self.rewards
@@ -60,8 +62,7 @@ class Front(Reference):
 
     def replay_transform(self) -> Transform | None:
         """Rewards apart, and a preference for each row that is sampled."""
-        again = Preferences(self.drawn.drawn.shape[0], self.rewards, least=self.drawn.least)
-        return Compose(VectorReward(PARTS), again)
+        return Compose(VectorReward(PARTS), PreferencesAnew(self.rewards, least=self.least))
 
     def _reached(self, policy: Policy, episodes: int, seed: int) -> Tensor:
         """Mean of each part of the reward over so many episodes, ``[2]``."""

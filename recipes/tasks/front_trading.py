@@ -8,20 +8,17 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torchrl.envs import Compose, EnvBase, Transform, TransformedEnv
+from torchrl.envs import Compose, Transform
 
 from tasks.task import Figures, Judged, Policy
-from tasks.trading import Trading
-from trading_torchrl.envs import Preferences, preferring
+from tasks.trading import MadeOf, Trading, appended
+from trading_torchrl.envs import Preferences, PreferencesAnew, preferring
 from trading_torchrl.envs.preferences import WEIGHTS
 from trading_torchrl.envs.terms import OBJECTIVES
 from trading_torchrl.evaluation import even_preferences, follow, judge
 from trading_torchrl.modules import fixed_weights
 from trading_torchrl.modules.weights import START
 from trading_torchrl.replay import VectorReward
-
-SHOWN = ("growth", "max_drawdown")
-"""What the front is drawn of; less of the second is better."""
 
 
 class FrontTrading(Trading):
@@ -32,38 +29,22 @@ class FrontTrading(Trading):
 
     name = "trading for any preference"
 
-    def __init__(
-        self,
-        objectives: Mapping[str, Any],
-        market: Mapping[str, Any],
-        env: Mapping[str, Any],
-        num_envs: int,
-        window: int | None,
-        seed: int,
-        earlier: Mapping[str, Any],
-    ) -> None:
-        super().__init__(
-            market, env, num_envs, window, seed, earlier, ("objectives",), len(OBJECTIVES)
-        )
+    def __init__(self, objectives: Mapping[str, Any], made_of: MadeOf) -> None:
+        super().__init__(made_of, ("objectives",), len(OBJECTIVES))
         self.stored = (*self.stored, ("next", "objectives"))
-        self.drawn = Preferences(num_envs, self.rewards, least=objectives["least"], seed=seed)
         if objectives["points"] < 2:
             raise ValueError(f"objectives.points must be at least 2, got {objectives['points']}")
         self.points = even_preferences(objectives["points"], objectives["least"])
         self.usual = fixed_weights({name: START[name] for name in OBJECTIVES})
-        self.env = self._preferring(self.env)
+        self.least = objectives["least"]
+        drawn = Preferences(made_of.num_envs, self.rewards, least=self.least, seed=made_of.seed)
+        self.env = appended(self.env, drawn)
         self.in_keys = (*self.in_keys, WEIGHTS)
         self.inputs += self.rewards
 
-    def _preferring(self, env: EnvBase) -> TransformedEnv:
-        if not isinstance(env, TransformedEnv):
-            return TransformedEnv(env, self.drawn)
-        env.append_transform(self.drawn)
-        return env
-
     def replay_transform(self) -> Transform:
         """Rows by their place in the market, rewards apart, a preference for each row."""
-        again = Preferences(len(self.drawn.drawn), self.rewards, least=self.drawn.least)
+        again = PreferencesAnew(self.rewards, least=self.least)
         return Compose(super().replay_transform(), VectorReward(OBJECTIVES), again)
 
     def weights_at(self, pair: Tensor) -> Tensor:
@@ -86,8 +67,8 @@ class FrontTrading(Trading):
         for pair in self.points:
             name = f"agent, profit {pair[0]:.0%} of profit and risk"
             account = follow(env, preferring(policy, self.weights_at(pair)), progress=name)
-            rows[name] = judge(account, market.bars_per_year, self.kind)
-            growth, fallen = (float(rows[name][each]) for each in SHOWN)  # type: ignore[arg-type]
-            reached.append([growth, -fallen])
+            found = judge(account, market.bars_per_year, self.kind)
+            rows[name] = found
+            reached.append([found["growth"], -found["max_drawdown"]])
         front = ("growth a year", "minus the largest drawdown"), {"agent": torch.tensor(reached)}
         return replace(judged, title="Trading by preference", rows=rows, front=front)

@@ -12,7 +12,7 @@ from torchrl.envs import EnvBase, TransformedEnv
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from tasks.task import RETURN, Figures, Goals, Judged, Policy, acted, explores
-from tasks.trading import BUYS_ONCE, Trading, days_of
+from tasks.trading import BUYS_ONCE, MadeOf, Trading, appended, days_of
 from trading_torchrl.data import Market
 from trading_torchrl.envs import DesiredGoal, ReachReturn, TradingEnv
 from trading_torchrl.envs.goals import ACHIEVED, DESIRED, SEEN, width_of
@@ -32,28 +32,25 @@ class GoalTrading(Trading):
     def __init__(
         self,
         goal: Mapping[str, Any],
-        market: Mapping[str, Any],
-        env: Mapping[str, Any],
-        num_envs: int,
-        window: int | None,
-        seed: int,
-        earlier: Mapping[str, Any],
+        made_of: MadeOf,
         shows: tuple[str, ...] = (),
         rewards: int = 1,
     ) -> None:
         asked = dict(goal)
         self.wanted = {name: asked.pop(name) for name in ("low", "high")}
         self.goal = ReachReturn(**asked)
-        super().__init__(market, env, num_envs, window, seed, earlier, shows, rewards)
+        super().__init__(made_of, shows, rewards)
         self.signals = RETURN
         if self.base.rules.episode_bars >= self.base.rules.bars:
             raise ValueError("a return is reached by the end of an episode: env.episode_bars=500")
         for split in ("validation", "test"):
             try:
-                first_starts(getattr(self.parts, split), window, self.base.rules.episode_bars)
+                first_starts(
+                    getattr(self.parts, split), made_of.window, self.base.rules.episode_bars
+                )
             except ValueError as error:
                 raise ValueError(f"market.{split}: {error}") from error
-        self.env = self._with_goals(self.env, num_envs, seed)
+        self.env = self._with_goals(self.env, made_of.num_envs, made_of.seed)
         self.goals = Goals(self.goal)
         self.in_keys = (*self.in_keys, SEEN)
         self.inputs += width_of(self.goal)
@@ -64,10 +61,7 @@ class GoalTrading(Trading):
 
     def _with_goals(self, env: EnvBase, num_envs: int, seed: int) -> TransformedEnv:
         goals = DesiredGoal(num_envs, self.goal, seed=seed, **self.wanted)
-        if not isinstance(env, TransformedEnv):
-            return TransformedEnv(env, goals)
-        env.append_transform(goals)
-        return env
+        return appended(env, goals)
 
     def meta(self, accounts: int, seed: int) -> EnvBase:
         """With goals of its own, and what they pay for a reward."""

@@ -102,12 +102,8 @@ class Gym:
         return batch["action"][None], None, batch["next", "done"][None]
 
     def place_of(self, batch: TensorDictBase) -> Tensor:
-        """Nobody counts places here."""
-        raise NotImplementedError
-
-    def turbulent(self, rows: TensorDictBase) -> Tensor:
-        """Nothing here is."""
-        return torch.zeros(rows.shape, dtype=torch.bool)
+        """None that is known."""
+        return torch.full(batch.shape, -1)
 
     def potential(self) -> None:
         """Nobody wrote one."""

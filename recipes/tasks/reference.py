@@ -92,10 +92,6 @@ class Reference:
         """Actions and ends."""
         return self._numbers(batch["action"]), None, batch["next", "done"]
 
-    def turbulent(self, rows: TensorDictBase) -> Tensor:
-        """Nothing here is."""
-        return torch.zeros(rows.shape, dtype=torch.bool)
-
     def potential(self) -> Callable[[Tensor], Tensor] | None:
         """In a world of cells, minus the steps that the goal is away."""
         world = self.problem

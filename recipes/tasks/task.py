@@ -59,6 +59,11 @@ def explores(policy: Policy) -> Policy:
     return drawn
 
 
+def seen_by(task: Task) -> list[NestedKey]:
+    """Keys of what a model beside the agent sees: what the agent sees, but not what is allowed."""
+    return [key for key in task.in_keys if key != "action_mask"]
+
+
 @dataclass(frozen=True)
 class Judged:
     """A policy, judged on one split; or several, where its figures are lists."""
@@ -163,9 +168,6 @@ class Task(Protocol):
 
     signals: Mapping[str, tuple[NestedKey, float]]
     """what a learned potential foresees: by name, where it is in ``next``, its weight"""
-
-    def turbulent(self, rows: TensorDictBase) -> Tensor:
-        """Whether each row ``[*]`` was decided in a turbulent market."""
 
     def potential(self) -> Callable[[Tensor], Tensor] | None:
         """One that somebody wrote for this task, of observations ``[*, D]``, if there is one."""

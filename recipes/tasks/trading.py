@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from functools import cached_property, partial
 from hashlib import sha256
-from typing import Any
+from typing import Any, NamedTuple
 
 import hydra.errors
 import hydra.utils
@@ -16,7 +16,7 @@ from checks import check_names, names_of
 from tensordict import TensorDictBase
 from tensordict.utils import NestedKey
 from torch import Tensor
-from torchrl.envs import EnvBase, TransformedEnv
+from torchrl.envs import EnvBase, Transform, TransformedEnv
 from torchrl.envs.utils import ExplorationType
 
 from tasks.markets import parts_of, predictable, unpredictable
@@ -112,23 +112,36 @@ def share(figures: Figures, best: Figures, name: str) -> float:
     return figures[name] / best[name] if best[name] > 0 else math.nan
 
 
+def appended(env: EnvBase, transform: Transform) -> TransformedEnv:
+    """An environment with one transform more."""
+    if not isinstance(env, TransformedEnv):
+        return TransformedEnv(env, transform)
+    env.append_transform(transform)
+    return env
+
+
+class MadeOf(NamedTuple):
+    """What trading is made of."""
+
+    market: Mapping[str, Any]
+    """settings"""
+    env: Mapping[str, Any]
+    """settings"""
+    num_envs: int
+    window: int | None
+    seed: int
+    earlier: Mapping[str, Any]
+    """state of the task that networks come from"""
+
+
 class Trading:
     """An agent on a market; judged with one account a symbol over a whole split."""
 
     name = "trading"
     score = "sharpe_ratio_mean"
 
-    def __init__(
-        self,
-        market: Mapping[str, Any],
-        env: Mapping[str, Any],
-        num_envs: int,
-        window: int | None,
-        seed: int,
-        earlier: Mapping[str, Any],
-        shows: tuple[str, ...] = (),
-        rewards: int = 1,
-    ) -> None:
+    def __init__(self, made_of: MadeOf, shows: tuple[str, ...] = (), rewards: int = 1) -> None:
+        market, env, num_envs, window, seed, earlier = made_of
         self.shows, self.rewards = shows, rewards
         self.signals = SHOWN if "objectives" in shows else RETURN
         check_names("env", env, TradingEnv, SET_ELSEWHERE)

@@ -6,7 +6,7 @@ from tensordict import TensorDict
 from torchrl.envs import TransformedEnv
 from torchrl.envs.utils import check_env_specs
 
-from trading_torchrl.envs import Preferences, preferring
+from trading_torchrl.envs import Preferences, PreferencesAnew, preferring
 from trading_torchrl.envs.preferences import WEIGHTS
 from trading_torchrl.envs.reference import GarleanuPedersen
 
@@ -38,7 +38,7 @@ def test_they_are_spread_evenly(objectives):
     torch.manual_seed(0)
     given = TensorDict({"next": {"reward": torch.zeros(50_000, 1)}}, [50_000])
     least = 0.1
-    drawn = Preferences(1, objectives, least=least)(given)
+    drawn = PreferencesAnew(objectives, least=least)(given)
     weights = drawn[WEIGHTS]
     assert weights.equal(drawn["next", "objectives", "weights"])
     assert given.get(WEIGHTS, None) is None
@@ -86,3 +86,5 @@ def test_the_best_rule_at_a_cost_is_the_best_rule_of_that_problem():
 def test_what_leaves_nothing_to_prefer_is_refused(least):
     with pytest.raises(ValueError, match="least must be at least 0 and below 1 / 2"):
         Preferences(4, 2, least=least)
+    with pytest.raises(ValueError, match="least must be at least 0 and below 1 / 2"):
+        PreferencesAnew(2, least=least)

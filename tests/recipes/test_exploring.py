@@ -173,8 +173,9 @@ def test_one_agent_for_all_preferences(tmp_path, loss):
     [
         (["objectives=pareto", "her=on"], "objectives=pareto has no goals to reach"),
         (["objectives=learned", "loss=tqc"], "TQCLoss learns one objective"),
-        (["objectives=learned", "objectives.every=0"], "objectives: every must be a whole number"),
-        (["objectives=learned", "objectives.lr=0"], "objectives: lr must be above 0, got 0"),
+        (["objectives=learned", "objectives.every=0"], "objectives.every must be a whole number"),
+        (["objectives=learned", "objectives.lr=0"], "objectives.lr must be above 0, got 0"),
+        (["objectives=fixed", "objectives.kind=best"], "objectives.kind is weighed, learned or"),
         (["objectives=learned", "objectives.entropy=-1"], "objectives: entropy must not be"),
         (["objectives=pareto", "shaping=hand"], "shaping is of one reward: shaping=off"),
         (["objectives=pareto", "icm=on"], "icm: surprises are paid in one reward"),

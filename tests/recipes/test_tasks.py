@@ -62,12 +62,13 @@ def prices_in(folder, bars):
 def test_the_fewest_daily_bars_that_docs_name_are_enough(recipes, tmp_path):
     learn = yaml.safe_load((ROOT / "recipes/conf/learn_on/csv_long_only.yaml").read_text())
     env = {"compiled": False, "episode_bars": learn["env"]["episode_bars"]}
-    task = recipes("tasks.trading").Trading(prices_in(tmp_path, 525), env, 2, None, 0, {})
+    trading = recipes("tasks.trading")
+    task = trading.Trading(trading.MadeOf(prices_in(tmp_path, 525), env, 2, None, 0, {}))
     assert len(task.parts.train) == 314
     assert "525 daily bars" in (ROOT / "docs" / "training.md").read_text()
     fewer = prices_in(tmp_path, 523)
     with pytest.raises(ValueError, match=r"env\.episode_bars=250 .* at most 249 bars, or more"):
-        recipes("tasks.trading").Trading(fewer, env, 2, None, 0, {})
+        trading.Trading(trading.MadeOf(fewer, env, 2, None, 0, {}))
 
 
 def test_bars_that_cannot_be_split_name_the_settings(recipes, tmp_path):

@@ -3,7 +3,7 @@
 from trading_torchrl.envs.goals import DesiredGoal, Goal, ReachReturn
 from trading_torchrl.envs.migration import ContinuousInDiscrete, DiscreteInContinuous
 from trading_torchrl.envs.oracles import OraclePolicy, solve_bands
-from trading_torchrl.envs.preferences import Preferences, preferring
+from trading_torchrl.envs.preferences import Preferences, PreferencesAnew, preferring
 from trading_torchrl.envs.settings import LONG_ONLY, LONG_SHORT
 from trading_torchrl.envs.terms import Bar
 from trading_torchrl.envs.trading import TradingEnv
@@ -20,6 +20,7 @@ __all__ = [
     "MarketWindow",
     "OraclePolicy",
     "Preferences",
+    "PreferencesAnew",
     "ReachReturn",
     "TradingEnv",
     "preferring",

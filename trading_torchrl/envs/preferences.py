@@ -23,16 +23,14 @@ class Preferences(Transform):
     """Gives every episode weights of K objectives, which sum to 1 and which the agent sees.
 
     They are spread evenly over all weights that are at least ``least`` each. Appended to an
-    environment it writes ``("objectives", "weights")`` ``[N, K]``, drawn anew for each episode and
-    keyed by (seed, account, episode). Appended to a replay buffer it draws new ones for each row
-    that is sampled, the same before and after the step: a step says as much about other
-    preferences as about the one that it was made with.
+    environment it writes ``("objectives", "weights")`` ``[N, K]``, keyed by (seed, account,
+    episode). See :class:`PreferencesAnew` for the replay buffer.
 
     Args:
         num_envs: number of accounts.
         objectives: K.
         least: smallest weight, below 1 / K.
-        seed: of the episodes' draws; what is sampled uses PyTorch's.
+        seed: of the draws.
         first_account: number of the first account.
 
     Example:
@@ -57,21 +55,11 @@ class Preferences(Transform):
         first_account: int = 0,
     ) -> None:
         super().__init__(out_keys=[WEIGHTS])
-        if not 0 <= least * objectives < 1:
-            raise ValueError(
-                f"least must be at least 0 and below 1 / {objectives}, or nothing is left to"
-                f" prefer; got {least}"
-            )
+        check_least(least, objectives)
         self.least, self._seed = least, seed
         self._account = torch.arange(first_account, first_account + num_envs)
         self.register_buffer("episode", torch.full((num_envs,), -1))
         self.register_buffer("drawn", torch.full((num_envs, objectives), 1 / objectives))
-
-    def _spread(self, even: Tensor) -> Tensor:
-        """Weights ``[*, K]`` of numbers in (0, 1): exponential ones over their sum are even."""
-        parts = -even.log()
-        whole = parts / parts.sum(-1, keepdim=True)
-        return (self.least + (1 - self.least * even.shape[-1]) * whole).float()
 
     def _call(self, next_tensordict: TensorDictBase) -> TensorDictBase:
         return next_tensordict.set(WEIGHTS, self.drawn.clone())
@@ -86,15 +74,8 @@ class Preferences(Transform):
         even = [
             draws.uniform(self._seed, self._account, self.episode, STREAM + k) for k in range(width)
         ]
-        self.drawn = torch.where(over, self._spread(torch.stack(even, -1)), self.drawn)
+        self.drawn = torch.where(over, spread(torch.stack(even, -1), self.least), self.drawn)
         return self._call(tensordict_reset)
-
-    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """A batch with a preference for each row."""
-        even = torch.rand(*tensordict.shape, self.drawn.shape[1]).clamp(min=1e-12)
-        weights = self._spread(even)
-        following = tensordict.get("next").copy().set(WEIGHTS, weights)
-        return tensordict.copy().set(WEIGHTS, weights).set("next", following)
 
     def transform_observation_spec(self, observation_spec: TensorSpec) -> TensorSpec:
         """Adds the weights."""
@@ -103,6 +84,46 @@ class Preferences(Transform):
             self.drawn.shape, dtype=torch.float32, device=observation_spec.device
         )
         return observation_spec
+
+
+class PreferencesAnew(Transform):
+    """Gives each row that is sampled weights of its own, the same before and after the step.
+
+    A step says as much about other preferences as about the one that it was made with. Appended to
+    a replay buffer; draws are PyTorch's.
+
+    Args:
+        objectives: K.
+        least: smallest weight, below 1 / K.
+    """
+
+    def __init__(self, objectives: int, *, least: float = 0.0) -> None:
+        super().__init__()
+        check_least(least, objectives)
+        self.objectives, self.least = objectives, least
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """A batch with a preference for each row."""
+        even = torch.rand(*tensordict.shape, self.objectives).clamp(min=1e-12)
+        weights = spread(even, self.least)
+        following = tensordict.get("next").copy().set(WEIGHTS, weights)
+        return tensordict.copy().set(WEIGHTS, weights).set("next", following)
+
+
+def check_least(least: float, objectives: int) -> None:
+    """Refuses a smallest weight that leaves nothing to prefer."""
+    if not 0 <= least * objectives < 1:
+        raise ValueError(
+            f"least must be at least 0 and below 1 / {objectives}, or nothing is left to prefer;"
+            f" got {least}"
+        )
+
+
+def spread(even: Tensor, least: float) -> Tensor:
+    """Weights ``[*, K]`` of numbers in (0, 1): exponential ones over their sum are even."""
+    parts = -even.log()
+    whole = parts / parts.sum(-1, keepdim=True)
+    return (least + (1 - least * even.shape[-1]) * whole).float()
 
 
 def preferring(policy: Policy, weights: Tensor) -> Policy:
