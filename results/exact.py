@@ -3,10 +3,13 @@
 from collections.abc import Callable
 
 import torch
-from torch import Tensor, nn
+from tensordict import TensorDictBase
+from torch import Tensor
 
+from trading_torchrl.descent import differentiate
 from trading_torchrl.envs.reference import GridWorld
 from trading_torchrl.modules import Potential
+from trading_torchrl.objectives import PotentialLoss
 from trading_torchrl.replay import PotentialShaping
 
 SETTLED, APART = 600, 20
@@ -43,14 +46,32 @@ def best_ways(
     return found
 
 
-def potentials(world: GridWorld) -> dict[str, Callable[[Tensor], Tensor]]:
-    """A network as it begins, the way to the goal, and numbers drawn at random."""
+def learn(
+    loss: PotentialLoss, sample: Callable[[], TensorDictBase], steps: int, lr: float, tau: float
+) -> list[float]:
+    """Trains a potential as the recipe does; the loss at each step."""
+    trained = [each for each in loss.parameters() if each.requires_grad]
+    optimizer = torch.optim.Adam(trained, lr=lr)
+    losses = []
+    for _ in range(steps):
+        out = loss(sample())["loss_potential"]
+        differentiate(out, trained, 1.0)
+        optimizer.step()
+        loss.update_targets(tau)
+        losses.append(float(out.detach()))
+    return losses
+
+
+def potentials(world: GridWorld, gamma: float) -> dict[str, Callable[[Tensor], Tensor]]:
+    """One learned from every step of the world, the way to the goal, and random numbers."""
     torch.manual_seed(2)
     width = world.observation_spec["observation"].shape[-1]
     random = torch.randn(len(world.cells), 1)
-    learned: nn.Module = Potential(width, {"return": 1.0}, hidden=[16])
+    loss = PotentialLoss(Potential(width, {"return": 1.0}, hidden=[16]), gamma=gamma)
+    steps = world.every_step().reshape(-1)
+    learn(loss, lambda: steps.copy(), 500, lr=1e-2, tau=0.05)
     return {
-        "learned": learned,
+        "learned": loss.potential,
         "hand": lambda seen: -world.steps_to_goal(seen)[..., None],
         "random": lambda seen: random[world.cell_of(seen)],
     }

@@ -6,16 +6,16 @@ Best policies are found by value iteration on small worlds, with rewards as the 
 The maze is `python recipes/offpolicy.py` with `shaping=hand` and without.
 """
 
+from statistics import mean
 from typing import Any
 
 import torch
-from exact import best_ways, potentials
+from exact import best_ways, learn, potentials
 from rows import Row, hand_over, said
 from runs import SEEDS, figures, train_all
 from torchrl import torchrl_logger
 from torchrl.data import LazyTensorStorage, ReplayBuffer
 
-from trading_torchrl.descent import differentiate
 from trading_torchrl.envs.reference import Chain, FourRooms, GridWorld, SparseMaze
 from trading_torchrl.evaluation import paired_difference
 from trading_torchrl.modules import Potential
@@ -48,7 +48,7 @@ def same_policies() -> dict[str, tuple[int, int]]:
     for world in worlds().values():
         none = PotentialShaping(lambda seen: seen[..., :1], gamma=GAMMA, weight=0.0)
         (wanted,) = best_ways(world, none)
-        for name, potential in potentials(world).items():
+        for name, potential in potentials(world, GAMMA).items():
             for weight in (0.1, 1.0):
                 for cut_at in (None, 3):
                     shaping = PotentialShaping(potential, gamma=GAMMA, weight=weight)
@@ -73,17 +73,7 @@ def on_the_chain(seed: int) -> float:
     replay = ReplayBuffer(storage=LazyTensorStorage(len(rows)), batch_size=BATCH)
     replay.extend(rows)
     loss = PotentialLoss(Potential(CELLS, {"return": 1.0}), gamma=GAMMA)
-    trained = [each for each in loss.parameters() if each.requires_grad]
-    optimizer = torch.optim.Adam(trained, lr=1e-4)
-    last = []
-    for step in range(STEPS):
-        out = loss(replay.sample())["loss_potential"]
-        differentiate(out, trained, 1.0)
-        optimizer.step()
-        loss.update_targets(0.005)
-        if step >= STEPS - 100:
-            last.append(float(out.detach()))
-    return sum(last) / len(last)
+    return mean(learn(loss, replay.sample, STEPS, lr=1e-4, tau=0.005)[-100:])
 
 
 def main() -> None:
