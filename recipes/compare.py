@@ -23,12 +23,16 @@ from typing import Any
 
 import hydra
 from comparison import Comparison
+from comparison_page import page_of
+from comparison_tables import as_text
 from composing import key_of
 from hydra.errors import HydraException
 from launch import SPLITS
 from many_runs import RECIPES, Done, Job, run_all
 from omegaconf import DictConfig, OmegaConf
 from tqdm import tqdm
+
+from trading_torchrl.evaluation import write_json
 
 OWN = {
     "seed": "all settings have the same seeds: give seeds=",
@@ -81,8 +85,9 @@ def main(config: DictConfig) -> None:
         sys.exit(130)
     out = Path(asked["out"] or default_folder(asked, settings))
     out.mkdir(parents=True, exist_ok=True)
-    table.write(out)
-    sys.stdout.write(f"\n{table.text()}\n\n{out}: comparison.html, comparison.json\n")
+    write_json(out / "comparison.json", table.summary())
+    (out / "comparison.html").write_text(page_of(table), encoding="utf-8")
+    sys.stdout.write(f"\n{as_text(table)}\n\n{out}: comparison.html, comparison.json\n")
     sys.exit(any(done.failure for done in results))
 
 

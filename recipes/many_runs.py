@@ -44,7 +44,7 @@ PACKAGE = Path(trading_torchrl.__file__).resolve().parent
 LIBRARIES = ("torch", "torchrl", "tensordict")
 DATA = ("path", "init", "data")
 """Settings that name files a run reads."""
-BESIDE = ("many_runs", "comparison")
+BESIDE = ("many_runs", "comparison", "comparison_tables", "comparison_page")
 """Modules beside the recipes that no run uses."""
 LAST_LINES = 12
 POLL = 0.2
