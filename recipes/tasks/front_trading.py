@@ -62,7 +62,7 @@ class FrontTrading(Trading):
         """As ever, at the usual weights, and beside it what other weights lead to."""
         judged = super().judge(preferring(policy, self.usual), split)
         market = getattr(self.parts, split)
-        env = self._windowed(self._whole(market))
+        env = self.judged_in(self.splits.on(market))
         rows, reached = dict(judged.rows), []
         for pair in self.points:
             name = f"agent, profit {pair[0]:.0%} of profit and risk"

@@ -12,7 +12,8 @@ from torchrl.envs import EnvBase, TransformedEnv
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from tasks.task import RETURN, Figures, Goals, Judged, Policy, acted, explores
-from tasks.trading import BUYS_ONCE, MadeOf, Trading, appended, days_of
+from tasks.trading import MadeOf, Trading, appended
+from tasks.whole_splits import BUYS_ONCE, days_of
 from trading_torchrl.data import Market
 from trading_torchrl.envs import DesiredGoal, ReachReturn, TradingEnv
 from trading_torchrl.envs.goals import ACHIEVED, DESIRED, SEEN, width_of
@@ -125,12 +126,12 @@ class GoalTrading(Trading):
         for name, (make, changed) in others.items():
             env = self._episodes(market, AT_THE_END, seed, **changed)
             found, actions = self._reached(env, make(env.base_env))
-            rows[name] = {**found, **acted(actions, self._kind(name))}
+            rows[name] = {**found, **acted(actions, self.splits.kind_of(name))}
         low, high, length = self.wanted["low"], self.wanted["high"], self.base.rules.episode_bars
         facts = {
             "split": f"{split}: {AT_THE_END:,} episodes of {length:,} bars, {days_of(market)}",
             "goal": f"a return of {low:.1%}" + (f" to {high:.1%}" if high > low else "")
             + f", within {self.goal.tolerance:.2%} at the end",
-            **self._terms(),
+            **self.splits.terms(),
         }  # fmt: skip
         return Judged("Trading for a return", facts, figures, rows)

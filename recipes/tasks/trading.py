@@ -1,11 +1,9 @@
-"""Trading a market, judged over whole splits beside policies that need no learning."""
+"""Trading a market."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import asdict
-from functools import cached_property, partial
+from functools import cached_property
 from hashlib import sha256
 from typing import Any, NamedTuple
 
@@ -17,28 +15,13 @@ from tensordict import TensorDictBase
 from tensordict.utils import NestedKey
 from torch import Tensor
 from torchrl.envs import EnvBase, Transform, TransformedEnv
-from torchrl.envs.utils import ExplorationType
 
-from tasks.markets import parts_of, predictable, unpredictable
+from tasks.markets import parts_of
 from tasks.task import RETURN, ROW, Figures, Goals, Judged, Policy
-from trading_torchrl.data import REGIMES, Knobs, Market, Scaler, regime_labels
-from trading_torchrl.envs import MarketWindow, OraclePolicy, TradingEnv
+from tasks.whole_splits import WholeSplits
+from trading_torchrl.data import REGIMES, Scaler, regime_labels
+from trading_torchrl.envs import MarketWindow, TradingEnv
 from trading_torchrl.envs.actions import NAMES, TARGET_BINS, target_bin_of
-from trading_torchrl.envs.oracles import KNOWLEDGE
-from trading_torchrl.envs.reference.share import share_of
-from trading_torchrl.evaluation import (
-    Account,
-    BuyAndHold,
-    RandomPolicy,
-    follow,
-    growth,
-    judge,
-    judge_each,
-    judge_pooled,
-    sharpe,
-    simple_returns,
-    whole_split,
-)
 from trading_torchrl.modules import TradingPotential
 from trading_torchrl.replay import StoredByIndex
 from trading_torchrl.risk import Limits
@@ -65,21 +48,6 @@ SHOWN: Mapping[str, tuple[NestedKey, float]] = {
 
 TURBULENT = REGIMES.index("high_volatility")
 
-MOST_SYMBOLS = 50
-"""With more, a table of symbols is no longer read."""
-
-BY_SYMBOL = ("agent", "buy_and_hold")
-
-BUYS_ONCE: dict[str, Any] = {"actions": "continuous", "smoothing": 1, "compiled": False}
-"""What buy-and-hold needs, whatever the agent's actions are; compiling takes longer than its steps.
-"""
-
-POOLED = {"agent": "agent, equal weight", "buy_and_hold": "equal_weight"}
-"""Policies that are judged as one portfolio of all symbols too, and what these are called."""
-
-OF_OTHERS = ("sharpe_ratio_mean", "sharpe_error", "growth", "growth_error", "max_drawdown")
-"""Figures of other policies that stand among the agent's."""
-
 
 def reward_of(given: Any) -> Any:
     """A reward's name as it is, or one's own, from its class or function and its settings."""
@@ -99,17 +67,6 @@ def limits_of(given: Any) -> Limits | None:
         raise ValueError(f"env.limits is a mapping, {{drawdown: 0.1}} say, or null; got {given!r}")
     check_names("env.limits", given, Limits)
     return Limits(**given)
-
-
-def days_of(market: Market) -> str:
-    """The first and the last."""
-    first, last = market.dates[[0, -1]].astype("datetime64[D]")
-    return f"{first} to {last}"
-
-
-def share(figures: Figures, best: Figures, name: str) -> float:
-    """Of the best policy's figure; NaN where that is not above 0."""
-    return figures[name] / best[name] if best[name] > 0 else math.nan
 
 
 def appended(env: EnvBase, transform: Transform) -> TransformedEnv:
@@ -159,7 +116,6 @@ class Trading:
         self.symbols = self.parts.symbols
         self.scaler = self._scaler(earlier.get("scaler"))
         self.settings = env
-        self.judged = {name: value for name, value in env.items() if name not in EPISODES}
         self.seen: dict[str, Any] = {"window": window, "scaler": self.scaler}
         base = self._trained_in(num_envs, seed)
         self.base = base
@@ -177,6 +133,8 @@ class Trading:
         features = 0 if window is None else window * base.table.shape[-1] * base.rules.assets
         self.inputs = len(base.observation_names) + features
         self.goals: Goals | None = None
+        judged = {name: value for name, value in env.items() if name not in EPISODES}
+        self.splits = WholeSplits(self.parts, base, {**self.seen, **judged}, self.judged_in)
         self._hours = sorted(set(self._hour_of_bars.tolist()))
         self.places = TARGET_BINS * len(REGIMES) * len(self._hours)
 
@@ -244,6 +202,10 @@ class Trading:
     def _windowed(self, env: TradingEnv) -> EnvBase:
         return env if env.window is None else TransformedEnv(env, MarketWindow.of(env))
 
+    def judged_in(self, env: TradingEnv) -> EnvBase:
+        """An environment of a whole split with all that the agent sees besides."""
+        return self._windowed(env)
+
     def meta(self, accounts: int, seed: int) -> EnvBase:
         """The environment on bars that no agent learns from."""
         market = self.parts.meta
@@ -263,112 +225,13 @@ class Trading:
         """Rows are stored by their place in the market."""
         return StoredByIndex.of(self.base)
 
-    @cached_property
-    def _validation(self) -> TradingEnv:
-        return self._whole(self.parts.validation)
-
-    def _whole(self, market: Market, **changed: Any) -> TradingEnv:
-        return whole_split(market, **self.seen, **(self.judged | changed))
-
-    @cached_property
-    def _best(self) -> Figures | None:
-        """The full oracle's figures on the validation split, where there is one."""
-        oracles = self._oracles(self.parts.validation, self.parts.knobs)
-        if "oracle_full" not in oracles:
-            return None
-        env = self._whole(self.parts.validation, actions="target")
-        account = follow(env, oracles["oracle_full"])
-        return judge(account, self.parts.validation.bars_per_year, "target")
-
     def evaluate(self, policy: Policy) -> Figures:
-        """Deterministic over the whole validation split, and Sharpe of the stochastic policy."""
-        env, years = self._validation, self.parts.validation.bars_per_year
-        run = partial(follow, self._windowed(env), policy)
-        figures = judge(run(), years, self.kind)
-        exploring = judge(run(exploration=ExplorationType.RANDOM), years, self.kind)
-        if self._best is not None:
-            figures["growth_share"] = share(figures, self._best, "growth")
-        figures["stochastic_sharpe"] = exploring["sharpe_ratio_mean"]
-        return figures
+        """Over the whole validation split."""
+        return self.splits.evaluate(policy)
 
     def judge(self, policy: Policy, split: str) -> Judged:
-        """The policy beside those that need no learning, and on a martingale."""
-        market = getattr(self.parts, split)
-        accounts = self._followed(market, self.parts.knobs, policy, progress=split)
-        years = market.bars_per_year
-        rows: dict[str, Figures] = {}
-        for name, account in accounts.items():
-            rows[name] = judge(account, years, self._kind(name))
-            if name in POOLED and len(market.symbols) > 1:
-                rows[POOLED[name]] = judge_pooled(account, years)
-        control, knobs = None, self.parts.knobs
-        if knobs is not None and predictable(knobs):
-            still = unpredictable(market, knobs)
-            traded = self._followed(still, None, policy, progress="martingale")
-            control = {name: judge(each, years, self._kind(name)) for name, each in traded.items()}
-        count = len(market.symbols)
-        facts = {
-            "split": f"{split}: {count} symbols, {len(market):,} bars each, {days_of(market)}",
-            "episodes": "one account a symbol, from the first bar to the last",
-            **self._terms(),
-        }
-        if len(market.symbols) > 1:
-            facts["equal weight"] = (
-                "all symbols in one portfolio, an equal part in each at the start. What symbols do"
-                " at different times cancels out: compare the two columns with each other"
-            )
-        figures = self._summary(rows, control) | self._shares(accounts, years)
-        pictured = {"accounts": accounts, "kind": self.kind, "bars_per_year": years}
-        symbols: dict[str, dict[str, Figures]] = {}
-        if len(self.symbols) <= MOST_SYMBOLS:
-            each = {name: judge_each(accounts[name], self.symbols, years) for name in BY_SYMBOL}
-            symbols = {
-                symbol: {name: each[name][symbol] for name in BY_SYMBOL} for symbol in self.symbols
-            }
-        return Judged("Trading agent", facts, figures, rows, control, symbols, pictured)
-
-    def _terms(self) -> dict[str, str]:
-        """At what costs and under which limits it trades."""
-        rules, spread = self.base.rules, self.settings.get("spread", 0.0)
-        limits = {name: each for name, each in asdict(rules.limits).items() if each is not None}
-        borrow = rules.borrow * self.parts.train.bars_per_year
-        return {
-            "costs": f"{1e4 * rules.cost:g} bps of the traded value, half the spread among them",
-            "spread": f"{1e4 * spread:g} bps",
-            "borrow rate": f"{borrow:.2%} a year",
-            "limits": ", ".join(f"{name} {limit:g}" for name, limit in limits.items()) or "none",
-            "fills": "at the next open" if rules.fill == "next_open" else "at the close",
-        }
-
-    def _summary(
-        self, rows: Mapping[str, Figures], control: Mapping[str, Figures] | None
-    ) -> Figures:
-        """The agent's figures, and what others reached."""
-        figures = dict(rows["agent"])
-        for name in (*POOLED.values(), "buy_and_hold", "random", "oracle_full"):
-            row = rows.get(name, {})
-            figures |= {f"{name}/{each}": row[each] for each in OF_OTHERS if each in row}
-        if control is not None:
-            for figure in ("gross_profit", "gross_profit_error", "net_profit", "net_profit_error"):
-                figures[f"martingale/{figure}"] = control["agent"][figure]
-        return figures
-
-    def _kind(self, policy: str) -> Any:
-        """How the actions of a policy are named."""
-        if policy == "buy_and_hold":
-            return BUYS_ONCE["actions"]
-        return "target" if policy.startswith("oracle_") else self.kind
-
-    def _shares(self, accounts: Mapping[str, Account], bars_per_year: float) -> Figures:
-        """Of what the full oracle reached on the same paths, where there is one."""
-        if "oracle_full" not in accounts:
-            return {}
-        own, best = (simple_returns(accounts[name].equity) for name in ("agent", "oracle_full"))
-        figures: Figures = {}
-        for name, figure in (("sharpe", sharpe), ("growth", growth)):
-            found = share_of(figure(own, bars_per_year), figure(best, bars_per_year))
-            figures |= {f"{name}_share": found.share, f"{name}_share_error": found.error}
-        return figures
+        """Over a whole split, beside policies that need no learning."""
+        return self.splits.judge(policy, split)
 
     def state_dict(self) -> dict[str, Any]:
         """Scaler, symbols, and a fingerprint of the prices that were trained and chosen on."""
@@ -394,38 +257,3 @@ class Trading:
         return sha256(
             (self.parts.train.sha256() + self.parts.validation.sha256()).encode()
         ).hexdigest()
-
-    def _oracles(
-        self, market: Market, knobs: Knobs | tuple[Knobs, ...] | None
-    ) -> dict[str, Policy]:
-        """The best policies of a synthetic market, by what they know; they set targets."""
-        if knobs is None or not predictable(knobs):
-            return {}
-        rules = self.base.rules
-        band: dict[str, Any] = {
-            "cap": rules.cap, "short": rules.short, "risk_aversion": rules.risk_aversion
-        }  # fmt: skip
-        return {f"oracle_{each}": OraclePolicy(market, knobs, each, **band) for each in KNOWLEDGE}
-
-    def _followed(
-        self,
-        market: Market,
-        knobs: Knobs | tuple[Knobs, ...] | None,
-        policy: Policy,
-        *,
-        progress: str,
-    ) -> dict[str, Account]:
-        """What became of every policy on this market, at the same costs."""
-        env = self._whole(market)
-        seen = self._windowed(env)
-        runs: dict[str, Account] = {"agent": follow(seen, policy, progress=progress)}
-        runs["agent, exploring"] = follow(
-            seen, policy, progress=progress, exploration=ExplorationType.RANDOM
-        )
-        once = self._whole(market, **BUYS_ONCE)
-        runs["buy_and_hold"] = follow(once, BuyAndHold(once), progress="buy_and_hold")
-        runs["random"] = follow(env, RandomPolicy(env), progress="random")
-        best = self._oracles(market, knobs)
-        if best:
-            env = self._whole(market, actions="target")
-        return runs | {name: follow(env, each, progress=name) for name, each in best.items()}
