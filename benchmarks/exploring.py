@@ -1,13 +1,14 @@
-"""What hindsight, curiosity and objectives cost: a batch, a training run, a step; with and without.
+"""What hindsight, curiosity, objectives and all parts together cost; with and without.
 
-    python benchmarks/exploring.py                      # ten minutes
+    python benchmarks/exploring.py                      # a quarter of an hour
     python benchmarks/exploring.py --quick              # a look
 
 Hindsight: batches of 256 from 200,000 rows of a market with goals, sampled as they are and with
-goals replaced, by turns. Curiosity: `recipes/offpolicy.py` on the synthetic market, with `icm=on`
-and `icm=off` by turns, one thread each; frames a second of training, and the largest memory of the
-process. Objectives: steps of 256 accounts with random actions, compiled where a compiler is found,
-with the five terms shown and without. Nothing else should run.
+goals replaced, by turns. Training: `recipes/offpolicy.py` on the synthetic market, with `icm=on`,
+with all parts, and plain with the settings of either, by turns, one thread each; frames a second of
+training, and the largest memory of the process. Objectives: steps of 256 accounts with random
+actions, compiled where a compiler is found, with the five terms shown and without. Nothing else
+should run.
 """
 
 import argparse
@@ -36,7 +37,22 @@ from trading_torchrl.replay import Hindsight
 ROOT = Path(__file__).resolve().parent.parent
 ACCOUNTS, ROWS, BATCH = 64, 200_000, 256
 RELABELS_MS, RELABELS_TIMES, SLOWER, LARGER = 10.0, 5.0, 0.2, 0.2
-STEPPED, DEARER = 256, 0.2
+STEPPED, DEARER, HALF = 256, 0.2, 0.5
+
+PLAIN, CURIOUS = "nothing", "curiosity"
+ALIKE, FULL = "nothing, settings of the full stack", "the full stack"
+SMALL = [
+    "env.num_envs=64", "env.episode_bars=100", "updates_per_frame=0.015625", "batch_size=256",
+    "hidden=[128,128]", "critics=2", "buffer_size=256_000",
+]  # fmt: skip
+"""What hindsight trains with, conf/learn_with/her/on_long_short.yaml."""
+TRAINED: dict[str, tuple[list[str], int]] = {
+    PLAIN: ([], 1),
+    CURIOUS: (["icm=on"], 1),
+    ALIKE: (SMALL, 4),
+    FULL: ([*SMALL, "icm=on", "her=on", "shaping=learned", "objectives=learned"], 4),
+}
+"""By name: overrides, and the part of the frames."""
 
 
 def buffers() -> dict[str, ReplayBuffer]:
@@ -111,11 +127,11 @@ def bar(name: str, measured: float, most: float, form: str) -> list[str]:
     return [name, form.format(most), form.format(measured), verdict]
 
 
-def trained(switch: str, frames: int) -> tuple[float, float]:
+def trained(settings: Sequence[str], frames: int) -> tuple[float, float]:
     """Frames a second and megabytes of one run of the recipe."""
     with tempfile.TemporaryDirectory() as folder:
         given = [
-            f"hydra.run.dir={folder}", f"icm={switch}", f"stop_at={frames}", "threads=1",
+            f"hydra.run.dir={folder}", *settings, f"stop_at={frames}", "threads=1",
             "evaluate_every=1_000_000_000", "checkpoint_every=1_000_000_000",
         ]  # fmt: skip
         command = [sys.executable, str(ROOT / "recipes" / "offpolicy.py"), *given]
@@ -130,22 +146,26 @@ def trained(switch: str, frames: int) -> tuple[float, float]:
     return metrics["runtime"]["frames_per_second"], used.ru_maxrss / 1024
 
 
-def curiosity(rounds: int, frames: int) -> tuple[list[list[str]], list[list[str]], list[Any]]:
-    """Table, bars, and the figures they are of."""
-    found: dict[str, list[tuple[float, float]]] = {"off": [], "on": []}
+def training(rounds: int, frames: int) -> tuple[list[list[str]], list[list[str]], list[Any]]:
+    """Table, bars, and the figures they are of; the full stack in runs of a quarter of the frames.
+
+    It has a quarter of the accounts, so that there are as many updates.
+    """
+    found: dict[str, list[tuple[float, float]]] = {name: [] for name in TRAINED}
     for _ in tqdm(range(rounds), desc="training"):
-        for switch in found:
-            found[switch].append(trained(switch, frames))
+        for name, (settings, part) in TRAINED.items():
+            found[name].append(trained(settings, frames // part))
     speed = {name: median(one for one, _ in each) for name, each in found.items()}
     memory = {name: median(one for _, one in each) for name, each in found.items()}
-    rows = [["icm", "frames/s", "quartiles", "MB, largest"]]
+    rows = [["trained with", "frames/s", "quartiles", "MB, largest"]]
     for name, each in found.items():
         low, high = quartiles_of([one for one, _ in each])
         rows.append([name, f"{speed[name]:,.0f}", f"{low:,.0f} to {high:,.0f}",
                      f"{memory[name]:.0f}"])  # fmt: skip
     bars = [
-        bar("slower with curiosity", 1 - speed["on"] / speed["off"], SLOWER, "{:.1%}"),
-        bar("larger with curiosity", memory["on"] / memory["off"] - 1, LARGER, "{:.1%}"),
+        bar("slower with curiosity", 1 - speed[CURIOUS] / speed[PLAIN], SLOWER, "{:.1%}"),
+        bar("larger with curiosity", memory[CURIOUS] / memory[PLAIN] - 1, LARGER, "{:.1%}"),
+        bar("slower with the full stack", 1 - speed[FULL] / speed[ALIKE], HALF, "{:.1%}"),
     ]
     return rows, bars, [found]
 
@@ -201,7 +221,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     before = busy()
     goals, goal_bars, sampled = relabelling(2 * rounds, 0.2 if arguments.quick else 1.0)
     terms, term_bars, steps = stepping(2 * rounds, 0.2 if arguments.quick else 1.0)
-    models, model_bars, runs = curiosity(rounds, frames)
+    models, model_bars, runs = training(rounds, frames)
     bars = [["bar", "at most", "measured", ""], *goal_bars, *term_bars, *model_bars]
     note = (
         f"{rounds} rounds, one thread, {processor()}, {os.cpu_count()} cores, torch"

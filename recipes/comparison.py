@@ -20,13 +20,14 @@ from trading_torchrl.evaluation import (
 from trading_torchrl.evaluation.tables import interval_of
 
 CHOSEN = {
+    "goal_success": (
+        "goal_success", "stochastic_goal_success", "goal_distance", "sharpe_ratio_mean", "growth",
+        "max_drawdown", "action_entropy",
+    ),
     "sharpe_ratio_mean": (
         "sharpe_ratio_mean", "growth", "growth_share", "max_drawdown", "action_entropy", "turnover",
     ),
     "optimum_share": ("optimum_share", "stochastic_share", "action_entropy"),
-    "goal_success": (
-        "goal_success", "stochastic_goal_success", "goal_distance", "action_entropy",
-    ),
     "return": ("return", "stochastic_return", "action_entropy"),
 }  # fmt: skip
 """Figures that are shown of a task which reports the first one."""

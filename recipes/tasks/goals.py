@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -13,12 +14,13 @@ from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from tasks.task import RETURN, Figures, Goals, Judged, Policy, acted, explores
 from tasks.trading import MadeOf, Trading, appended
-from tasks.whole_splits import BUYS_ONCE, days_of
+from tasks.whole_splits import BUYS_ONCE
 from trading_torchrl.data import Market
-from trading_torchrl.envs import DesiredGoal, ReachReturn, TradingEnv
+from trading_torchrl.envs import DesiredGoal, GoalAfterGoal, ReachReturn, TradingEnv
 from trading_torchrl.envs.goals import ACHIEVED, DESIRED, SEEN, width_of
 from trading_torchrl.envs.settings import first_starts
 from trading_torchrl.evaluation import BuyAndHold, ConstantPolicy, RandomPolicy
+from trading_torchrl.evaluation.tables import Value
 
 WHILE_TRAINING, AT_THE_END = 256, 1_024
 """Episodes that a policy is judged on."""
@@ -71,6 +73,12 @@ class GoalTrading(Trading):
             return super().meta(accounts, seed)
         return self._episodes(market, accounts, seed)
 
+    def judged_in(self, env: TradingEnv) -> EnvBase:
+        """One goal after another, each the largest return that it was trained for."""
+        bars = self.base.rules.episode_bars
+        goals = GoalAfterGoal(self.goal, desired=self.wanted["high"], bars=bars)
+        return appended(super().judged_in(env), goals)
+
     def _episodes(self, market: Market, accounts: int, seed: int, **changed: Any) -> TransformedEnv:
         """As many episodes side by side, on bars of this market."""
         settings = {**self.seen, **self.settings, **changed}
@@ -102,36 +110,43 @@ class GoalTrading(Trading):
         }
         return figures, torch.stack(actions, 1)
 
-    def _judged(self, market: Market, accounts: int, seed: int, policy: Policy) -> Figures:
+    def _judged(
+        self, market: Market, accounts: int, seed: int, policy: Policy
+    ) -> tuple[Figures, Tensor]:
         figures, actions = self._reached(self._episodes(market, accounts, seed), policy)
         exploring = self._reached(self._episodes(market, accounts, seed), explores(policy))[0]
         figures["stochastic_goal_success"] = exploring["goal_success"]
-        return figures | acted(actions, self.kind)
+        return figures, actions
 
     def evaluate(self, policy: Policy) -> Figures:
         """How many episodes on the validation split end at their goal; exploring beside it."""
-        return self._judged(self.parts.validation, WHILE_TRAINING, 1_000_000, policy)
+        figures, actions = self._judged(self.parts.validation, WHILE_TRAINING, 1_000_000, policy)
+        return figures | acted(actions, self.kind)
 
     def judge(self, policy: Policy, split: str) -> Judged:
-        """The same for more episodes, beside policies that know of no goal."""
+        """The same for more episodes, and as an agent that goes on from goal to goal is judged."""
+        judged = super().judge(policy, split)
         market = getattr(self.parts, split)
         seed = {"validation": 2_000_000, "test": 4_000_000}[split]
-        figures = self._judged(market, AT_THE_END, seed, policy)
+        figures = self._judged(market, AT_THE_END, seed, policy)[0]
         others: dict[str, tuple[Callable[[TradingEnv], Policy], dict[str, Any]]] = {
             "buy_and_hold": (BuyAndHold, BUYS_ONCE),
             "nothing": (partial(ConstantPolicy, action=0.0), {}),
             "random": (RandomPolicy, {}),
         }
-        rows = {"agent": figures}
+        rows: dict[str, Mapping[str, Value]] = {**judged.rows}
+        rows["agent"] = {**rows["agent"], **figures}
         for name, (make, changed) in others.items():
             env = self._episodes(market, AT_THE_END, seed, **changed)
-            found, actions = self._reached(env, make(env.base_env))
-            rows[name] = {**found, **acted(actions, self.splits.kind_of(name))}
+            rows[name] = {**rows.get(name, {}), **self._reached(env, make(env.base_env))[0]}
         low, high, length = self.wanted["low"], self.wanted["high"], self.base.rules.episode_bars
         facts = {
-            "split": f"{split}: {AT_THE_END:,} episodes of {length:,} bars, {days_of(market)}",
+            "goals": f"{AT_THE_END:,} episodes of {length:,} bars; all other figures are of the"
+            " whole split, where a goal follows another",
             "goal": f"a return of {low:.1%}" + (f" to {high:.1%}" if high > low else "")
-            + f", within {self.goal.tolerance:.2%} at the end",
-            **self.splits.terms(),
+            + f", within {self.goal.tolerance:.2%} at the end; over the whole split {high:.1%}",
         }  # fmt: skip
-        return Judged("Trading for a return", facts, figures, rows)
+        return replace(
+            judged, title="Trading for a return", rows=rows,
+            facts={**judged.facts, **facts}, figures={**judged.figures, **figures},
+        )  # fmt: skip

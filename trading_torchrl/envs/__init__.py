@@ -1,6 +1,6 @@
 """The batched trading environment and its parts."""
 
-from trading_torchrl.envs.goals import DesiredGoal, Goal, ReachReturn
+from trading_torchrl.envs.goals import DesiredGoal, Goal, GoalAfterGoal, ReachReturn
 from trading_torchrl.envs.migration import ContinuousInDiscrete, DiscreteInContinuous
 from trading_torchrl.envs.oracles import OraclePolicy, solve_bands
 from trading_torchrl.envs.preferences import Preferences, PreferencesAnew, preferring
@@ -17,6 +17,7 @@ __all__ = [
     "DesiredGoal",
     "DiscreteInContinuous",
     "Goal",
+    "GoalAfterGoal",
     "MarketWindow",
     "OraclePolicy",
     "Preferences",

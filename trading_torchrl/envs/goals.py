@@ -15,6 +15,7 @@ from torchrl.envs import Transform
 from trading_torchrl.envs import draws
 
 ACHIEVED, DESIRED, SEEN = ("goal", "achieved"), ("goal", "desired"), ("goal", "seen")
+EQUITY = ("account", "equity")
 STREAM = 1_000
 """Of the draws; those of symbols and starts are far below."""
 
@@ -150,11 +151,73 @@ class DesiredGoal(Transform):
         """Adds both keys."""
         achieved = observation_spec[ACHIEVED]
         like: dict[str, Any] = {"dtype": torch.float32, "device": achieved.device}
-        nothing = torch.zeros(1, achieved.shape[-1])
-        width = self.goal.seen(nothing, nothing).shape[-1]
+        width = width_of(self.goal, achieved.shape[-1])
         assert isinstance(observation_spec, Composite)
         observation_spec[DESIRED] = Unbounded(achieved.shape, **like)
         observation_spec[SEEN] = Unbounded((*achieved.shape[:-1], width), **like)
+        return observation_spec
+
+
+class GoalAfterGoal(Transform):
+    """Shows accounts that go on and on one goal after another: the same return over every stretch.
+
+    So that an agent of :class:`DesiredGoal`'s episodes can trade a whole split in one account. What
+    was achieved counts from where the account stood when the stretch began, and ``("goal",
+    "achieved")`` says so. For a :class:`~trading_torchrl.envs.TradingEnv` that emits ``equity``.
+
+    Args:
+        goal: what an agent sees of goals.
+        desired: the return.
+        bars: of a stretch.
+
+    Example:
+        >>> from torchrl.envs import TransformedEnv
+        >>> from trading_torchrl.data import synthetic_market
+        >>> from trading_torchrl.envs import TradingEnv
+        >>> env = TradingEnv(synthetic_market(2, 2_000), 4, emit=["equity"], compiled=False)
+        >>> env = TransformedEnv(env, GoalAfterGoal(ReachReturn(), desired=0.04, bars=300))
+        >>> env.rollout(3)["goal", "seen"].shape
+        torch.Size([4, 3, 3])
+    """
+
+    def __init__(self, goal: Goal, *, desired: float, bars: int) -> None:
+        super().__init__(in_keys=[EQUITY], out_keys=[ACHIEVED, DESIRED, SEEN])
+        self.goal, self.desired, self.bars = goal, desired, bars
+
+    def _reset(
+        self, tensordict: TensorDictBase | None, tensordict_reset: TensorDictBase
+    ) -> TensorDictBase:
+        equity = tensordict_reset.get(EQUITY)
+        mask = None if tensordict is None else tensordict.get("_reset", None)
+        over = torch.ones_like(equity, dtype=torch.bool) if mask is None else mask.view(-1, 1)
+        if mask is None:
+            self.start, self.step_of = equity, torch.zeros_like(equity, dtype=torch.int64)
+        self.start = torch.where(over, equity, self.start)
+        self.step_of = torch.where(over, 0, self.step_of)
+        return self._call(tensordict_reset)
+
+    def _step(self, tensordict: TensorDictBase, next_tensordict: TensorDictBase) -> TensorDictBase:
+        self.step_of = (self.step_of + 1) % self.bars
+        anew = self.step_of == 0
+        self.start = torch.where(anew, next_tensordict.get(EQUITY), self.start)
+        return self._call(next_tensordict)
+
+    def _call(self, next_tensordict: TensorDictBase) -> TensorDictBase:
+        equity = next_tensordict.get(EQUITY)
+        earned = torch.where(self.start > 0, equity / self.start - 1, -1.0).float()
+        desired = torch.full_like(earned, self.desired)
+        next_tensordict.set(ACHIEVED, earned).set(DESIRED, desired)
+        return next_tensordict.set(SEEN, self.goal.seen(earned, desired))
+
+    def transform_observation_spec(self, observation_spec: TensorSpec) -> TensorSpec:
+        """Adds all three keys."""
+        like: dict[str, Any] = {"dtype": torch.float32, "device": observation_spec.device}
+        equity = observation_spec[EQUITY]
+        assert isinstance(observation_spec, Composite)
+        for key in (ACHIEVED, DESIRED):
+            observation_spec[key] = Unbounded(equity.shape, **like)
+        width = width_of(self.goal)
+        observation_spec[SEEN] = Unbounded((*equity.shape[:-1], width), **like)
         return observation_spec
 
 

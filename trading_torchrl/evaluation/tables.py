@@ -63,6 +63,12 @@ KNOWN: dict[str, dict[str, Shown]] = {
         "sortino": Shown("Sortino ratio", "mean / downside deviation, annual", "+.2f"),
         "calmar": Shown("Calmar ratio", "compound annual return / drawdown", "+.2f"),
     },
+    "Reached": {
+        "goal_success": Shown("goals reached", "share of episodes that end there", ".1%"),
+        "stochastic_goal_success": Shown("goals reached, exploring", "the same", ".1%"),
+        "goal_distance": Shown("distance", "from the goal at the end, mean", ".2%"),
+        "episode_return": Shown("episode's return", "mean", "+.2%"),
+    },
     "Traded": {
         "win_rate": Shown("win rate", "round trips with a profit after fees", ".1%"),
         "profit_factor": Shown("profit factor", "gains / losses of round trips", ".2f"),
