@@ -42,7 +42,7 @@ STEPPED, DEARER, HALF = 256, 0.2, 0.5
 PLAIN, CURIOUS = "nothing", "curiosity"
 ALIKE, FULL = "nothing, settings of the full stack", "the full stack"
 SMALL = [
-    "env.num_envs=64", "env.episode_bars=100", "updates_per_frame=0.015625", "batch_size=256",
+    "env.num_envs=64", "++env.episode_bars=100", "updates_per_frame=0.015625", "batch_size=256",
     "hidden=[128,128]", "critics=2", "buffer_size=256_000",
 ]  # fmt: skip
 """What hindsight trains with, conf/learn_with/her/on_long_short.yaml."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from checks import check_above_0, check_rate, check_whole
+from loop import due
 from objectives import Objectives, entropy
 from tasks import seen_by
 from tasks.trading import Trading
@@ -53,13 +54,16 @@ class MetaRows:
         ends = [("next", "reward"), ("next", "terminated")]
         self.kept = [*seen, *then, "action", *ends, "market", ("next", "market")]
 
-    def sample(self) -> TensorDictBase:
-        """One step more of each account, and a batch of all that there are, with their result."""
+    def collect(self) -> None:
+        """One step more of each account, with its result."""
         batch = next(self.batches)
         if self.task.goals is not None:
             then = batch["next"]
             batch["next", "reward"] = self.task.goals.goal.reward(then[ACHIEVED], then[DESIRED])
         self.replay.extend(batch.select(*self.kept).reshape(-1))
+
+    def sample(self) -> TensorDictBase:
+        """A batch of all that there are."""
         rows = self.replay.sample()
         rows["next", "reward"].mul_(self.scale)
         return rows
@@ -106,8 +110,11 @@ class LearnedWeights(Objectives):
 
     def learn(self, update: int) -> list[str]:
         """One step of weights and of critics of the result, if it is their turn."""
-        if update % self.settings["every"]:
+        every = self.settings["every"]
+        if update % every:
             return []
+        if due(update, self.settings["collect_every"], every):
+            self.rows.collect()
         self.losses = losses = self.loss(self.rows.sample())
         for name, optimizer in self.optimizers.items():
             trained = optimizer.param_groups[0]["params"]
@@ -164,7 +171,7 @@ def make_learned(
     """What ``conf/objectives/learned.yaml`` describes."""
     check_above_0("objectives", settings, "lr", "result_lr", "max_grad_norm")
     check_rate("objectives", settings)
-    check_whole("objectives", settings, "every", "accounts", "buffer_size")
+    check_whole("objectives", settings, "every", "accounts", "collect_every", "buffer_size")
     env = task.meta(settings["accounts"], seed)
     stored = StoredByIndex.of(env.base_env if isinstance(env, TransformedEnv) else env)
     network = WeightNetwork(task.inputs, START, settings["hidden"])

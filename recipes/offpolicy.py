@@ -142,7 +142,7 @@ def main(config: DictConfig) -> None:
                     sample = replay.sample()
                     sample["next", "reward"].mul_(run.reward_scale)
                     if shaping:  # its potential learns from rewards as they came
-                        wrong = shaping.learn(sample)
+                        wrong = shaping.learn(sample, count["updates"])
                     if curious:  # what its models did not expect is worth something; they learn it
                         curious.reward.count(count["frames"])
                         sample = curious.reward(sample)

@@ -8,7 +8,7 @@ from math import isnan
 from typing import Any
 
 import torch
-from checks import check_above_0, check_rate, plainly
+from checks import check_above_0, check_rate, check_whole, plainly
 from tasks import Front, FrontTrading, Task, seen_by
 from tensordict import TensorDictBase
 from tensordict.utils import NestedKey
@@ -19,7 +19,7 @@ from trading_torchrl.monitoring import broken
 from trading_torchrl.objectives import PotentialLoss
 from trading_torchrl.replay import PotentialShaping
 
-OWN = ("potential", "hidden", "lr", "tau", "max_grad_norm")
+OWN = ("potential", "hidden", "every", "lr", "tau", "max_grad_norm")
 """Settings of a learned potential; the others are those of what it adds."""
 
 
@@ -29,6 +29,7 @@ class Learned:
 
     loss: PotentialLoss
     optimizer: torch.optim.Optimizer
+    every: int
     tau: float
     longest: float
 
@@ -36,8 +37,10 @@ class Learned:
         self.trained = [each for each in self.loss.parameters() if each.requires_grad]
         self.losses: TensorDictBase | None = None
 
-    def learn(self, sample: TensorDictBase) -> list[str]:
-        """One step; what is not finite."""
+    def learn(self, sample: TensorDictBase, update: int) -> list[str]:
+        """One step, if it is its turn; what is not finite."""
+        if update % self.every:
+            return []
         self.losses = self.loss(sample)
         if isnan(differentiate(self.losses["loss_potential"], self.trained, self.longest)):
             return broken(self.losses) or ["potential"]
@@ -90,9 +93,9 @@ class Shaped:
         if self.learned is not None:
             self.learned.losses = None
 
-    def learn(self, sample: TensorDictBase) -> list[str]:
+    def learn(self, sample: TensorDictBase, update: int) -> list[str]:
         """One step of the potential, if it learns; what is not finite."""
-        return self.learned.learn(sample) if self.learned else []
+        return self.learned.learn(sample, update) if self.learned else []
 
     def shape(self, sample: TensorDictBase, frames: int) -> TensorDictBase:
         """The batch with its rewards shaped, after so many frames."""
@@ -138,6 +141,7 @@ def make_shaping(settings: Mapping[str, Any] | None, task: Task, gamma: float) -
             f"shaping.potential is learned or hand, got {settings['potential']!r}: take"
             " shaping=learned or shaping=hand"
         )
+    check_whole("shaping", settings, "every")
     check_above_0("shaping", settings, "lr", "max_grad_norm")
     check_rate("shaping", settings)
     seen = seen_by(task)
@@ -150,5 +154,6 @@ def make_shaping(settings: Mapping[str, Any] | None, task: Task, gamma: float) -
     reward = PotentialShaping(potential, seen, gamma=gamma, **adds)
     trained = [each for each in loss.parameters() if each.requires_grad]
     optimizer = torch.optim.Adam(trained, lr=settings["lr"], fused=True)
-    learned = Learned(loss, optimizer, settings["tau"], settings["max_grad_norm"])
+    own = {name: settings[name] for name in ("every", "tau")}
+    learned = Learned(loss, optimizer, **own, longest=settings["max_grad_norm"])
     return Shaped(reward, learned, {})

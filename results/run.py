@@ -50,6 +50,7 @@ EXPERIMENTS = (
     "learn_shaping",
     "learn_front",
     "learn_objectives",
+    "learn_full_stack",
     "kills",
 )
 TRAINING = tuple(name for name in EXPERIMENTS if name.startswith("learn_") or name == "kills")

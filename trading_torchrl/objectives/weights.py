@@ -12,6 +12,7 @@ from tensordict import TensorDict, TensorDictBase, unravel_key
 from tensordict.nn import TensorDictModule, dispatch
 from tensordict.utils import NestedKey
 from torch import Tensor
+from torch.autograd.forward_ad import dual_level, make_dual, unpack_dual
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 from torchrl.objectives import LossModule
 
@@ -145,21 +146,28 @@ class WeightLoss(LossModule):
         In units of the steepest objective's usual slope and the result's.
         """
         _, critics = self._agent
-        action = self._acted(tensordict).detach().requires_grad_()
-        with torch.enable_grad():
-            objectives = self._values(critics, tensordict, action).mean(-2)
-            result = self._values(self.result_network, tensordict, action).mean(-2)
-            count = len(self.weight_network.names)
-            each = [objectives[..., k] for k in range(count)]
-            slopes = [
-                torch.autograd.grad(value.sum(), action, retain_graph=True)[0] for value in each
-            ]
-            (uphill,) = torch.autograd.grad(result.sum(), action)
-        steep = torch.stack(slopes, -2)
+        action = self._acted(tensordict)
+        objectives = self._slopes(critics, tensordict, action)
+        steep = objectives[..., : len(self.weight_network.names), :]
+        uphill = self._slopes(self.result_network, tensordict, action).squeeze(-2)
         product = (steep * uphill.unsqueeze(-2)).sum(-1)
         steepest = steep.square().sum(-1).flatten(0, -2).mean(0).max().sqrt()
         usual = steepest * uphill.square().sum(-1).mean().sqrt()
         return (product / usual.clamp(min=1e-12)).clamp(-FURTHEST, FURTHEST)
+
+    @torch.no_grad()
+    def _slopes(self, network: TensorDictModule, seen: TensorDictBase, action: Tensor) -> Tensor:
+        """Of each value in each action, ``[*, K, A]``, members on average.
+
+        Forwards, an action at a time: there are more objectives than actions.
+        """
+        slopes = []
+        for which in torch.eye(action.shape[-1]):
+            with dual_level():
+                moved = make_dual(action, which.expand_as(action).contiguous())
+                values = self._values(network, seen, moved)
+                slopes.append(unpack_dual(values).tangent.mean(-2))
+        return torch.stack(slopes, -1)
 
     @torch.no_grad()
     def _acted(self, tensordict: TensorDictBase) -> Tensor:
