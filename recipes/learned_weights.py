@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from checks import check_above_0, check_rate, check_whole
-from loop import due
 from objectives import Objectives, entropy
 from tasks import seen_by
 from tasks.trading import Trading
@@ -110,11 +109,10 @@ class LearnedWeights(Objectives):
 
     def learn(self, update: int) -> list[str]:
         """One step of weights and of critics of the result, if it is their turn."""
-        every = self.settings["every"]
-        if update % every:
-            return []
-        if due(update, self.settings["collect_every"], every):
+        if not update % self.settings["collect_every"]:
             self.rows.collect()
+        if update % self.settings["every"]:
+            return []
         self.losses = losses = self.loss(self.rows.sample())
         for name, optimizer in self.optimizers.items():
             trained = optimizer.param_groups[0]["params"]

@@ -3,9 +3,8 @@
     python results/learn_full_stack.py      # 30 runs, an hour
 
 The settings of `recipes/conf/sweep/ablation.yaml`, which `python recipes/compare.py sweep=ablation`
-compares too. Every run is `python recipes/offpolicy.py` with as many frames; with hindsight it has
-the settings that hindsight learns best with. Agents are judged as traders, whatever they learned
-from.
+compares too. Every run is `python recipes/offpolicy.py` with as many frames and updates. Agents are
+judged as traders, whatever they learned from.
 """
 
 from rows import Row, hand_over, said

@@ -18,8 +18,8 @@ from trading_torchrl.modules.weights import START
 
 __all__ = ["Front", "FrontTrading", "Judged", "Task", "make_task", "seen_by", "together"]
 
-KINDS = (None, "weighed", "learned", "pareto")
-"""Of several objectives: none, one reward, side by side with weights that are learned, or shown."""
+KINDS = ("weighed", "learned", "pareto")
+"""Of several objectives: one reward, side by side with weights that are learned, or shown."""
 
 
 @plainly(ValueError)
@@ -30,9 +30,9 @@ def make_task(settings: Mapping[str, Any], earlier: Mapping[str, Any] | None = N
     need to see the same: the scaler.
     """
     env, window, her = settings["env"], settings["window"], settings.get("her")
-    several = settings.get("objectives") or {"kind": None}
-    kind = several["kind"]
-    if kind not in KINDS:
+    several = settings.get("objectives") or {}
+    kind = several.get("kind")
+    if several and kind not in KINDS:
         raise ValueError(
             f"objectives.kind is weighed, learned or pareto, got {kind!r}: take objectives=fixed,"
             " regime, learned or pareto"

@@ -8,11 +8,10 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
 from torchrl.envs import EnvBase, TransformedEnv
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
-from tasks.task import RETURN, Figures, Goals, Judged, Policy, acted, explores
+from tasks.task import RETURN, Figures, Goals, Judged, Policy, explores
 from tasks.trading import MadeOf, Trading, appended
 from tasks.whole_splits import BUYS_ONCE
 from trading_torchrl.data import Market
@@ -76,7 +75,8 @@ class GoalTrading(Trading):
     def judged_in(self, env: TradingEnv) -> EnvBase:
         """One goal after another, each the largest return that it was trained for."""
         bars = self.base.rules.episode_bars
-        goals = GoalAfterGoal(self.goal, desired=self.wanted["high"], bars=bars)
+        accounts = env.batch_size[0]
+        goals = GoalAfterGoal(accounts, self.goal, desired=self.wanted["high"], bars=bars)
         return appended(super().judged_in(env), goals)
 
     def _episodes(self, market: Market, accounts: int, seed: int, **changed: Any) -> TransformedEnv:
@@ -85,12 +85,11 @@ class GoalTrading(Trading):
         env = TradingEnv(market, accounts, emit=self.emitted(), seed=seed, **settings)
         return self._with_goals(self._windowed(env), accounts, seed)
 
-    def _reached(self, env: EnvBase, policy: Policy) -> tuple[Figures, Tensor]:
-        """How episodes end under a policy, and its actions ``[N, T]`` until then."""
+    def _reached(self, env: EnvBase, policy: Policy) -> Figures:
+        """How episodes end under a policy."""
         tensordict = env.reset()
         alive = torch.ones(env.batch_size[0], 1, dtype=torch.bool)
         success, distance, earned = (torch.zeros(env.batch_size[0], 1) for _ in range(3))
-        actions = []
         with torch.no_grad(), set_exploration_type(ExplorationType.DETERMINISTIC):
             while bool(alive.any()):
                 tensordict, following = env.step_and_maybe_reset(policy(tensordict))
@@ -100,45 +99,42 @@ class GoalTrading(Trading):
                 success = torch.where(ends, self.goal.reached(achieved, desired).float(), success)
                 distance = torch.where(ends, (achieved - desired).abs(), distance)
                 earned = torch.where(ends, achieved, earned)
-                actions.append(tensordict.get("action"))
                 alive = alive & ~ends
                 tensordict = following
-        figures = {
+        return {
             "goal_success": float(success.mean()),
             "goal_distance": float(distance.mean()),
             "episode_return": float(earned.mean()),
         }
-        return figures, torch.stack(actions, 1)
 
-    def _judged(
-        self, market: Market, accounts: int, seed: int, policy: Policy
-    ) -> tuple[Figures, Tensor]:
-        figures, actions = self._reached(self._episodes(market, accounts, seed), policy)
-        exploring = self._reached(self._episodes(market, accounts, seed), explores(policy))[0]
+    def _judged(self, market: Market, accounts: int, seed: int, policy: Policy) -> Figures:
+        figures = self._reached(self._episodes(market, accounts, seed), policy)
+        exploring = self._reached(self._episodes(market, accounts, seed), explores(policy))
         figures["stochastic_goal_success"] = exploring["goal_success"]
-        return figures, actions
+        return figures
 
     def evaluate(self, policy: Policy) -> Figures:
-        """How many episodes on the validation split end at their goal; exploring beside it."""
-        figures, actions = self._judged(self.parts.validation, WHILE_TRAINING, 1_000_000, policy)
-        return figures | acted(actions, self.kind)
+        """How many episodes on the validation split end at their goal; and over all of it."""
+        figures = self._judged(self.parts.validation, WHILE_TRAINING, 1_000_000, policy)
+        return super().evaluate(policy) | figures
 
     def judge(self, policy: Policy, split: str) -> Judged:
         """The same for more episodes, and as an agent that goes on from goal to goal is judged."""
-        judged = super().judge(policy, split)
         market = getattr(self.parts, split)
         seed = {"validation": 2_000_000, "test": 4_000_000}[split]
-        figures = self._judged(market, AT_THE_END, seed, policy)[0]
+        figures = self._judged(market, AT_THE_END, seed, policy)
         others: dict[str, tuple[Callable[[TradingEnv], Policy], dict[str, Any]]] = {
             "buy_and_hold": (BuyAndHold, BUYS_ONCE),
             "nothing": (partial(ConstantPolicy, action=0.0), {}),
             "random": (RandomPolicy, {}),
         }
-        rows: dict[str, Mapping[str, Value]] = {**judged.rows}
-        rows["agent"] = {**rows["agent"], **figures}
+        reached = {"agent": figures}
         for name, (make, changed) in others.items():
             env = self._episodes(market, AT_THE_END, seed, **changed)
-            rows[name] = {**rows.get(name, {}), **self._reached(env, make(env.base_env))[0]}
+            reached[name] = self._reached(env, make(env.base_env))
+        judged = super().judge(policy, split)
+        rows: dict[str, Mapping[str, Value]] = {**judged.rows}
+        rows |= {name: {**rows.get(name, {}), **each} for name, each in reached.items()}
         low, high, length = self.wanted["low"], self.wanted["high"], self.base.rules.episode_bars
         facts = {
             "goals": f"{AT_THE_END:,} episodes of {length:,} bars; all other figures are of the"

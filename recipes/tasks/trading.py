@@ -203,7 +203,7 @@ class Trading:
         return env if env.window is None else TransformedEnv(env, MarketWindow.of(env))
 
     def judged_in(self, env: TradingEnv) -> EnvBase:
-        """An environment of a whole split with all that the agent sees besides."""
+        """An environment of a whole split with all that the agent sees but preferences."""
         return self._windowed(env)
 
     def meta(self, accounts: int, seed: int) -> EnvBase:

@@ -21,7 +21,7 @@ def episodes(bars=20, accounts=3, **changed):
 
 def on_and_on(bars, accounts=3, desired=0.04, **changed):
     env = TradingEnv(MARKET, accounts, **({"episode_bars": 60} | ASKED | changed))
-    return TransformedEnv(env, GoalAfterGoal(GOAL, desired=desired, bars=bars))
+    return TransformedEnv(env, GoalAfterGoal(accounts, GOAL, desired=desired, bars=bars))
 
 
 @pytest.mark.parametrize("env", [episodes, lambda: on_and_on(7)])
@@ -71,7 +71,7 @@ def test_an_episode_that_ends_begins_a_stretch():
 
 def test_accounts_are_followed_through_it():
     env = whole_split(MARKET, compiled=False)
-    shown = TransformedEnv(env, GoalAfterGoal(GOAL, desired=0.04, bars=50))
+    shown = TransformedEnv(env, GoalAfterGoal(3, GOAL, desired=0.04, bars=50))
     far = []
 
     def buys_until_there(tensordict):
@@ -83,3 +83,34 @@ def test_accounts_are_followed_through_it():
     assert (account.share > 0).any()
     starts = torch.stack(far[::50])
     torch.testing.assert_close(starts, torch.full_like(starts, 0.04 / GOAL.width))
+
+
+def test_who_sits_a_step_out_has_as_many_bars_left():
+    env = on_and_on(7)
+    tensordict = env.reset()
+    for step in range(10):
+        tensordict["action"] = torch.ones(3, 1)
+        tensordict["_step"] = torch.tensor([True, True, step % 3 > 0])
+        tensordict = env.step_mdp(env.step(tensordict))
+    goals = env.transform
+    assert goals.bar[:, 0].tolist() == [3, 3, 6]
+
+
+def test_it_begins_with_any_account():
+    env = on_and_on(7)
+    start = env.reset()
+    part = start.select("done", "terminated", "truncated")
+    env.transform.start.fill_(5.0)
+    part["_reset"] = torch.tensor([[True], [False], [False]])
+    env.reset(part)
+    assert env.transform.start[:, 0].tolist() == [10_000.0, 5.0, 5.0]
+    assert {"start", "bar"} <= {name.split(".")[-1] for name in env.transform.state_dict()}
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [({"desired": -1.0}, "a return above -1"), ({"bars": 0}, "a stretch has at least 1 bar")],
+)
+def test_what_is_no_goal_is_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        GoalAfterGoal(3, GOAL, **({"desired": 0.02, "bars": 7} | settings))

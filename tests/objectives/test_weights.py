@@ -1,5 +1,7 @@
 """Learned weights: alignments by hand, and that they do not fall for what is easy."""
 
+from copy import deepcopy
+
 import pytest
 import torch
 from tensordict import TensorDict
@@ -11,6 +13,7 @@ from trading_torchrl.modules import (
     make_actor,
     make_critics,
     make_deterministic_actor,
+    make_normalised_critics,
 )
 from trading_torchrl.objectives import WeightLoss
 
@@ -168,3 +171,50 @@ def test_what_does_not_fit_is_refused(changed, said):
         made(**changed)
     with pytest.raises(ValueError, match="weights to begin with must be above 0"):
         WeightNetwork(3, {"good": 1.0, "easy": 0.0})
+
+
+def test_rows_that_a_mask_leaves_out_count_nowhere():
+    loss = made(make_actor(3, 1, [8]), qvalue=make_critics(3, 1, [8], objectives=2), gamma=0.9)
+    given = rows()
+    kept = torch.arange(64) % 4 == 0
+    given["next", "observation"][~kept] = torch.nan
+    given["observation"][~kept] *= 100
+    given["collector", "mask"] = kept[:, None]
+    alone = loss(given[kept].exclude("collector"))
+    torch.testing.assert_close(loss(given).to_dict(), alone.to_dict())
+
+
+class Remembers(nn.Module):
+    """What a user may bring: layers that know no slopes but backwards."""
+
+    def __init__(self, inputs, hidden, outputs):
+        super().__init__()
+        self.first = nn.LSTM(inputs, 8, batch_first=True)
+        self.last = nn.Linear(8, outputs)
+
+    def forward(self, *inputs):
+        together = torch.cat(inputs, -1)
+        return self.last(self.first(together.unsqueeze(-2))[0][..., 0, :])
+
+
+def test_critics_of_any_kind_have_slopes():
+    torch.manual_seed(0)
+    qvalue = make_critics(3, 2, [8], objectives=2, network=Remembers)
+    loss = made(make_actor(3, 2, [8]), qvalue=qvalue, result=make_critics(3, 2, [8]))
+    given = rows()
+    action = loss._acted(given).requires_grad_()
+    values = loss._values(qvalue, given, action).mean(-2)
+    each = values.sum(0).unbind(-1)
+    wanted = [torch.autograd.grad(value, action, retain_graph=True)[0] for value in each]
+    found = loss._slopes(qvalue, given, action.detach())
+    torch.testing.assert_close(found, torch.stack(wanted, -2), atol=1e-4, rtol=1e-3)
+
+
+def test_normalised_critics_have_slopes_and_learn_nothing_of_these_rows():
+    qvalue = make_normalised_critics(3, 1, [8], objectives=2)
+    loss, before = made(qvalue=qvalue), deepcopy(qvalue.state_dict())
+    loss(rows())
+    assert all(each.equal(before[name]) for name, each in qvalue.state_dict().items())
+    assert qvalue.training
+    slopes = loss._slopes(qvalue, rows(), torch.zeros(64, 1))
+    assert slopes.abs().mean() > 1e-3

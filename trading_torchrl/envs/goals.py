@@ -166,6 +166,7 @@ class GoalAfterGoal(Transform):
     "achieved")`` says so. For a :class:`~trading_torchrl.envs.TradingEnv` that emits ``equity``.
 
     Args:
+        num_envs: number of accounts N.
         goal: what an agent sees of goals.
         desired: the return.
         bars: of a stretch.
@@ -175,14 +176,23 @@ class GoalAfterGoal(Transform):
         >>> from trading_torchrl.data import synthetic_market
         >>> from trading_torchrl.envs import TradingEnv
         >>> env = TradingEnv(synthetic_market(2, 2_000), 4, emit=["equity"], compiled=False)
-        >>> env = TransformedEnv(env, GoalAfterGoal(ReachReturn(), desired=0.04, bars=300))
+        >>> env = TransformedEnv(env, GoalAfterGoal(4, ReachReturn(), desired=0.04, bars=300))
         >>> env.rollout(3)["goal", "seen"].shape
         torch.Size([4, 3, 3])
     """
 
-    def __init__(self, goal: Goal, *, desired: float, bars: int) -> None:
+    start: Tensor
+    bar: Tensor
+
+    def __init__(self, num_envs: int, goal: Goal, *, desired: float, bars: int) -> None:
         super().__init__(in_keys=[EQUITY], out_keys=[ACHIEVED, DESIRED, SEEN])
+        if not -1 < desired < math.inf:
+            raise ValueError(f"a goal is a return above -1, got desired={desired}")
+        if bars < 1:
+            raise ValueError(f"a stretch has at least 1 bar, got bars={bars}")
         self.goal, self.desired, self.bars = goal, desired, bars
+        self.register_buffer("start", torch.zeros(num_envs, 1, dtype=torch.float64))
+        self.register_buffer("bar", torch.zeros(num_envs, 1, dtype=torch.int64))
 
     def _reset(
         self, tensordict: TensorDictBase | None, tensordict_reset: TensorDictBase
@@ -190,15 +200,15 @@ class GoalAfterGoal(Transform):
         equity = tensordict_reset.get(EQUITY)
         mask = None if tensordict is None else tensordict.get("_reset", None)
         over = torch.ones_like(equity, dtype=torch.bool) if mask is None else mask.view(-1, 1)
-        if mask is None:
-            self.start, self.step_of = equity, torch.zeros_like(equity, dtype=torch.int64)
         self.start = torch.where(over, equity, self.start)
-        self.step_of = torch.where(over, 0, self.step_of)
+        self.bar = torch.where(over, 0, self.bar)
         return self._call(tensordict_reset)
 
     def _step(self, tensordict: TensorDictBase, next_tensordict: TensorDictBase) -> TensorDictBase:
-        self.step_of = (self.step_of + 1) % self.bars
-        anew = self.step_of == 0
+        steps = tensordict.get("_step", None)
+        steps = torch.ones_like(self.bar, dtype=torch.bool) if steps is None else steps.view(-1, 1)
+        self.bar = torch.where(steps, (self.bar + 1) % self.bars, self.bar)
+        anew = steps & (self.bar == 0)
         self.start = torch.where(anew, next_tensordict.get(EQUITY), self.start)
         return self._call(next_tensordict)
 

@@ -41,6 +41,13 @@ def without_masked(
     return tensordict, tensordict
 
 
+def kept_by(loss: LossModule, tensordict: TensorDictBase, like: Tensor) -> Tensor | None:
+    """Positions that no mask leaves out, bool of the shape of ``like``; None without a mask."""
+    found = [tensordict.get(key, None) for key in loss._loss_mask_keys()]
+    masks = [loss._expand_loss_mask(mask, like) for mask in found if mask is not None]
+    return torch.stack(masks).all(0) if masks else None
+
+
 class ActorCriticLoss(LossModule):
     """An actor, an ensemble of critics as one module, and slow copies of the critics.
 

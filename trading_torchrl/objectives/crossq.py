@@ -9,6 +9,7 @@ from tensordict import TensorDict, TensorDictBase
 from tensordict.nn import TensorDictModule, dispatch
 from torch import Tensor
 
+from trading_torchrl.objectives.actor_critic import kept_by
 from trading_torchrl.objectives.sac import SACLoss
 
 
@@ -92,10 +93,8 @@ class CrossQLoss(SACLoss):
 
     def _kept(self, tensordict: TensorDictBase) -> Tensor | None:
         """Rows that count ``[rows]``, where a mask says so."""
-        found = [tensordict.get(key, None) for key in self._loss_mask_keys()]
-        flags = tensordict.get(("next", self.tensor_keys.terminated))
-        masks = [self._expand_loss_mask(mask, flags) for mask in found if mask is not None]
-        return torch.stack(masks).all(0).flatten() if masks else None
+        kept = kept_by(self, tensordict, tensordict.get(("next", self.tensor_keys.terminated)))
+        return None if kept is None else kept.flatten()
 
     def _decided(self, tensordict: TensorDictBase, action: Tensor) -> Tensor:
         training = self.qvalue_network.training

@@ -12,14 +12,16 @@ from tensordict import TensorDict, TensorDictBase, unravel_key
 from tensordict.nn import TensorDictModule, dispatch
 from tensordict.utils import NestedKey
 from torch import Tensor
-from torch.autograd.forward_ad import dual_level, make_dual, unpack_dual
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 from torchrl.objectives import LossModule
 
 from trading_torchrl.checks import check_reduction, check_share
 from trading_torchrl.modules.averages import follow_slowly
 from trading_torchrl.modules.weights import WeightNetwork
-from trading_torchrl.objectives.actor_critic import without_masked
+from trading_torchrl.objectives.actor_critic import kept_by, without_masked
+
+STEP = 0.01
+"""To either side of an action, for the slope there."""
 
 FURTHEST = 3.0
 """An alignment counts as at most this: one row must not speak for all."""
@@ -100,10 +102,12 @@ class WeightLoss(LossModule):
     @property
     def in_keys(self) -> list[NestedKey]:
         """What :meth:`forward` reads."""
-        keys, (actor, _) = self.tensor_keys, self._agent
-        seen = dict.fromkeys([*self.seen, *actor.in_keys])
-        after = (keys.reward, keys.terminated, *actor.in_keys)
-        return [*seen, keys.action, *(unravel_key(("next", key)) for key in after)]
+        keys, (actor, critics) = self.tensor_keys, self._agent
+        later = dict.fromkeys([*actor.in_keys, *self.result_network.in_keys])
+        seen = dict.fromkeys([*self.seen, *later, *critics.in_keys])
+        after = [keys.reward, keys.terminated, *(key for key in later if key != keys.action)]
+        now = [key for key in seen if key != keys.action]
+        return [*now, keys.action, *(unravel_key(("next", key)) for key in after)]
 
     @in_keys.setter
     def in_keys(self, keys: list[NestedKey]) -> None:
@@ -126,7 +130,9 @@ class WeightLoss(LossModule):
         values = self._values(self.result_network, tensordict, tensordict.get(keys.action))
         misfit = 0.5 * (values - wanted.unsqueeze(-2)).square().sum((-1, -2))
 
-        alignment = self.alignment(tensordict)
+        kept = kept_by(self, tensordict, misfit)
+        rows = slice(None) if kept is None else kept
+        alignment = self.alignment(tensordict, rows)
         weights = self.weight_network(*(tensordict.get(key) for key in self.seen))
         spread = -(weights * weights.clamp(min=1e-12).log()).sum(-1)
         gained = (weights * alignment).sum(-1)
@@ -134,16 +140,16 @@ class WeightLoss(LossModule):
             {
                 "loss_weights": self._reduce_loss(-gained - self.entropy * spread, masked),
                 "loss_result": self._reduce_loss(misfit, masked),
-                "weight_entropy": spread.detach().mean(),
-                "alignment": alignment.flatten(0, -2).mean(0),
+                "weight_entropy": spread.detach()[rows].mean(),
+                "alignment": alignment[rows].flatten(0, -2).mean(0),
             },
             batch_size=torch.Size([]),
         )
 
-    def alignment(self, tensordict: TensorDictBase) -> Tensor:
+    def alignment(self, tensordict: TensorDictBase, rows: Tensor | slice = slice(None)) -> Tensor:
         """How far following each objective alone would raise the result, ``[*, K]``.
 
-        In units of the steepest objective's usual slope and the result's.
+        In units of the usual slopes, over ``rows``, of the steepest objective and of the result.
         """
         _, critics = self._agent
         action = self._acted(tensordict)
@@ -151,23 +157,29 @@ class WeightLoss(LossModule):
         steep = objectives[..., : len(self.weight_network.names), :]
         uphill = self._slopes(self.result_network, tensordict, action).squeeze(-2)
         product = (steep * uphill.unsqueeze(-2)).sum(-1)
-        steepest = steep.square().sum(-1).flatten(0, -2).mean(0).max().sqrt()
-        usual = steepest * uphill.square().sum(-1).mean().sqrt()
+        steepest = steep[rows].square().sum(-1).flatten(0, -2).mean(0).max().sqrt()
+        usual = steepest * uphill[rows].square().sum(-1).mean().sqrt()
         return (product / usual.clamp(min=1e-12)).clamp(-FURTHEST, FURTHEST)
 
     @torch.no_grad()
     def _slopes(self, network: TensorDictModule, seen: TensorDictBase, action: Tensor) -> Tensor:
         """Of each value in each action, ``[*, K, A]``, members on average.
 
-        Forwards, an action at a time: there are more objectives than actions.
+        From a little above and below, all in one pass: there are more objectives than actions, and
+        any network can do it. None learns anything of these rows.
         """
-        slopes = []
-        for which in torch.eye(action.shape[-1]):
-            with dual_level():
-                moved = make_dual(action, which.expand_as(action).contiguous())
-                values = self._values(network, seen, moved)
-                slopes.append(unpack_dual(values).tangent.mean(-2))
-        return torch.stack(slopes, -1)
+        step = STEP * torch.eye(action.shape[-1], dtype=action.dtype, device=action.device)
+        moves = torch.cat([step, -step])
+        moved = torch.cat([action + move for move in moves])
+        again = torch.cat([seen.select(*network.in_keys, strict=False)] * len(moves))
+        training = network.training
+        network.eval()
+        try:
+            values = self._values(network, again, moved).mean(-2)
+        finally:
+            network.train(training)
+        above, below = values.unflatten(0, (2, len(step), -1))
+        return ((above - below) / (2 * STEP)).movedim(0, -1)
 
     @torch.no_grad()
     def _acted(self, tensordict: TensorDictBase) -> Tensor:
