@@ -43,8 +43,9 @@ STEPPED, DEARER, HALF = 256, 0.2, 0.5
 PLAIN, CURIOUS = "nothing", "curiosity"
 ALIKE, FULL = "nothing, settings of the full stack", "the full stack"
 SMALL = [
-    "env.num_envs=64", "++env.episode_bars=100", "updates_per_frame=0.015625", "batch_size=256",
-    "hidden=[128,128]", "critics=2", "buffer_size=256_000", "log_every=25_600",
+    "total_frames=2_304_000", "env.num_envs=64", "++env.episode_bars=100",
+    "updates_per_frame=0.015625", "batch_size=256", "hidden=[128,128]", "critics=2",
+    "buffer_size=256_000", "log_every=25_600",
 ]  # fmt: skip
 """What hindsight trains with, conf/learn_with/her/on_long_short.yaml."""
 TRAINED: dict[str, list[str]] = {

@@ -62,16 +62,27 @@ def learn(
     return losses
 
 
-def potentials(world: GridWorld, gamma: float) -> dict[str, Callable[[Tensor], Tensor]]:
-    """One learned from every step of the world, the way to the goal, and random numbers."""
+def learned(world: GridWorld, gamma: float) -> Callable[[Tensor], Tensor]:
+    """From every step of the world, each way as often."""
     torch.manual_seed(2)
     width = world.observation_spec["observation"].shape[-1]
-    random = torch.randn(len(world.cells), 1)
     loss = PotentialLoss(Potential(width, {"return": 1.0}, hidden=[16]), gamma=gamma)
     steps = world.every_step().reshape(-1)
     learn(loss, lambda: steps.copy(), 500, lr=1e-2, tau=0.05)
-    return {
-        "learned": loss.potential,
-        "hand": lambda seen: -world.steps_to_goal(seen)[..., None],
-        "random": lambda seen: random[world.cell_of(seen)],
-    }
+    return loss.potential
+
+
+def by_hand(world: GridWorld, gamma: float) -> Callable[[Tensor], Tensor]:
+    """The way to the goal."""
+    return lambda seen: -world.steps_to_goal(seen)[..., None]
+
+
+def at_random(world: GridWorld, gamma: float) -> Callable[[Tensor], Tensor]:
+    """A number drawn for each cell."""
+    torch.manual_seed(2)
+    drawn = torch.randn(len(world.cells), 1)
+    return lambda seen: drawn[world.cell_of(seen)]
+
+
+POTENTIALS = {"learned": learned, "hand": by_hand, "random": at_random}
+"""Of a world and a discount, by name."""

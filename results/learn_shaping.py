@@ -10,7 +10,7 @@ from statistics import mean
 from typing import Any
 
 import torch
-from exact import best_ways, learn, potentials
+from exact import POTENTIALS, best_ways, learn
 from rows import Row, hand_over, said
 from runs import SEEDS, figures, train_all
 from torchrl import torchrl_logger
@@ -48,7 +48,8 @@ def same_policies() -> dict[str, tuple[int, int]]:
     for world in worlds().values():
         none = PotentialShaping(lambda seen: seen[..., :1], gamma=GAMMA, weight=0.0)
         (wanted,) = best_ways(world, none)
-        for name, potential in potentials(world, GAMMA).items():
+        for name, make in POTENTIALS.items():
+            potential = make(world, GAMMA)
             for weight in (0.1, 1.0):
                 for cut_at in (None, 3):
                     shaping = PotentialShaping(potential, gamma=GAMMA, weight=weight)

@@ -126,7 +126,7 @@ class WholeSplits:
         facts = {
             "split": f"{split}: {count} symbols, {len(market):,} bars each, {days_of(market)}",
             "episodes": "one account a symbol, from the first bar to the last",
-            **self.terms(),
+            **self._terms(),
         }
         if len(market.symbols) > 1:
             facts["equal weight"] = (
@@ -139,7 +139,7 @@ class WholeSplits:
         return Judged("Trading agent", facts, figures, rows, control, symbols, pictured)
 
     def _each_judged(self, accounts: Mapping[str, Account], years: float) -> dict[str, Figures]:
-        return {name: judge(each, years, self.kind_of(name)) for name, each in accounts.items()}
+        return {name: judge(each, years, self._kind_of(name)) for name, each in accounts.items()}
 
     def _by_symbol(
         self, accounts: Mapping[str, Account], years: float
@@ -151,7 +151,7 @@ class WholeSplits:
         each = {name: judge_each(accounts[name], names, years) for name in BY_SYMBOL}
         return {symbol: {name: each[name][symbol] for name in BY_SYMBOL} for symbol in names}
 
-    def terms(self) -> dict[str, str]:
+    def _terms(self) -> dict[str, str]:
         """At what costs and under which limits it trades."""
         rules, spread = self.rules, self.settings.get("spread", 0.0)
         limits = {name: each for name, each in asdict(rules.limits).items() if each is not None}
@@ -177,7 +177,7 @@ class WholeSplits:
                 figures[f"martingale/{figure}"] = control["agent"][figure]
         return figures
 
-    def kind_of(self, policy: str) -> Any:
+    def _kind_of(self, policy: str) -> Any:
         """How the actions of a policy are named."""
         if policy == "buy_and_hold":
             return BUYS_ONCE["actions"]

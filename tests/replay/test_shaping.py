@@ -112,7 +112,7 @@ def test_the_best_policy_stays_whatever_the_potential(exact, world, name):
     assert not wanted.all()
     steps = world.every_step()
     assert wanted.gather(1, world.best_action(steps["observation"][:, 0])[:, None]).all()
-    potential = exact.potentials(world, 0.95)[name]
+    potential = exact.POTENTIALS[name](world, 0.95)
     for weight in (0.1, 1.0):
         shaping = PotentialShaping(potential, gamma=0.95, weight=weight)
         for cut_at in (None, 3):
@@ -129,7 +129,7 @@ def test_the_best_policy_stays_whatever_the_potential(exact, world, name):
 def test_a_learned_potential_rises_towards_the_goal(exact, world):
     world = world()
     seen = world.every_step()["observation"][:, 0]
-    foreseen = exact.potentials(world, 0.95)["learned"](seen)[:, 0]
+    foreseen = exact.POTENTIALS["learned"](world, 0.95)(seen)[:, 0]
     way = world.steps_to_goal(seen)
     near, on_the_way, far = (foreseen[part].mean() for part in (way <= 2, way == 4, way >= 6))
     assert near > 2 * on_the_way > 4 * far
@@ -138,7 +138,7 @@ def test_a_learned_potential_rises_towards_the_goal(exact, world):
 def test_what_is_cut_off_goes_on(exact):
     """Were the potential zero where episodes are cut off, the best policy would be another."""
     world = maze()
-    random = exact.potentials(world, 0.95)["random"]
+    random = exact.POTENTIALS["random"](world, 0.95)
     shaping = PotentialShaping(random, gamma=0.95, weight=1.0)
     wrong = PotentialShaping(random, gamma=0.95, weight=1.0, terminated_key="truncated")
     (wanted,) = exact.best_ways(world, shaping, cut_at=3)
