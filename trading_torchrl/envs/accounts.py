@@ -14,7 +14,7 @@ from torch import Tensor
 
 from trading_torchrl import risk
 from trading_torchrl.envs import actions as read
-from trading_torchrl.envs import objectives, rewards, terms
+from trading_torchrl.envs import rewards, terms
 from trading_torchrl.envs.own_reward import OwnReward
 from trading_torchrl.envs.packing import Packs, pack
 
@@ -141,7 +141,7 @@ def new_accounts(
     for name, begin in remembered.items():
         fields[name] = asset(0).bool() if isinstance(begin, bool) else account(begin)
     if rules.judges:
-        fields |= objectives.new_memory(start, symbol)
+        fields["count"] = account(0)
     return fields
 
 

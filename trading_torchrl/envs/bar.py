@@ -24,7 +24,7 @@ GOES_ON, TERMINATED, TRUNCATED, UNREADABLE = 0, 1, 2, 3
 
 def advance(
     held: Packs[str],
-    leaving: Fields,
+    rings: Fields,
     asked: Fields,
     prices: Tensor,
     measures: Tensor,
@@ -36,7 +36,7 @@ def advance(
 
     Args:
         held: fields of :func:`~trading_torchrl.envs.accounts.new_accounts`, packed.
-        leaving: rows of the objectives' memory.
+        rings: what the objectives remember.
         asked: ``action`` ``[N, A]``, float in [-1, 1] or int64 names; hybrid accounts have the
             names in ``action_name``.
         prices: float64 ``[S * T, columns]``.
@@ -148,9 +148,7 @@ def advance(
     values: Fields = {}
     latest: Fields = {}
     if rules.judges:
-        values, remembered, latest = objectives.objectives(
-            bar, state, leaving, new["since_trade"], rules.activity_window
-        )
+        values, remembered, latest = objectives.objectives(bar, state, rings, new["since_trade"])
         new |= remembered
     if rules.reward == "objectives":
         reward = torch.stack([values[key] for key in terms.OBJECTIVES], -1)

@@ -23,17 +23,8 @@ def windows(activity_window: int) -> dict[str, int]:
     return {"profit": PROFIT_WINDOW, "action": activity_window}
 
 
-def new_memory(start: Tensor, symbol: Tensor) -> Fields:
-    """Fields of accounts that remember nothing yet, for ``start`` [N] and ``symbol`` [N, A]."""
-    return {
-        "count": torch.zeros_like(start, dtype=torch.float32),
-        **memory.no_sums("profit", start[:, None]),
-        **memory.no_sums("action", symbol),
-    }
-
-
 def objectives(
-    bar: Bar, state: Fields, leaving: Fields, idle: Tensor, activity_window: int
+    bar: Bar, state: Fields, rings: Fields, idle: Tensor
 ) -> tuple[Fields, Fields, Fields]:
     """The five terms an environment can know ``[N]`` each, the fields and rows they remember.
 
@@ -55,27 +46,23 @@ def objectives(
     profit = earned / held.sum(-1).clamp(min=bar.floor)
     profit = 100 * torch.where(profit < 0, 1.5 * profit, profit)
     latest = {"profit": profit[:, None].float(), "action": bar.action.float()}
-    remembered = {"count": (state["count"] + 1).clamp(max=max(PROFIT_WINDOW, activity_window))}
-    n, swing, sums = memory.spread(
-        "profit", PROFIT_WINDOW, latest["profit"], leaving["profit"], state
-    )
-    remembered |= sums
-    wobble = (swing.sqrt() / n)[:, 0]
-    n, swing, sums = memory.spread(
-        "action", activity_window, latest["action"], leaving["action"], state
-    )
-    remembered |= sums
+    count = state["count"][:, None] + 1
+    n = count.clamp(max=PROFIT_WINDOW)
+    wobble = (memory.spread(latest["profit"], rings["profit"], n).float().sqrt() / n.float())[:, 0]
+    n = count.clamp(max=len(rings["action"]) + 1)
+    swing = memory.spread(latest["action"], rings["action"], n)
 
+    each = 1 / bar.units.shape[-1]
     fallen = drawdown(bar.equity, bar.peak)
     value = bar.units * bar.price["close"]
     part = 1 / bar.equity.clamp(min=bar.floor)
     volatility = bar.price["volatility"]
     risk = (
         1
-        - (10 * (fallen - 0.05).clamp(min=0)).exp()
+        - (10 * (fallen - 0.05).clamp(min=0)).float().exp()
         - 50 * (var95(value, volatility, part) - 0.02).clamp(min=0)
         - 10 * (value.abs().sum(-1) * part - 0.95).clamp(min=0)
-        - 0.5 * volatility.mean(-1)
+        - 0.5 * each * volatility.sum(-1)
     )
 
     def worth(condition: Tensor, amount: float) -> Tensor:
@@ -91,8 +78,8 @@ def objectives(
     values = {
         "profit": profit,
         "risk": risk,
-        "activity": active.mean(-1),
-        "timing": timing.mean(-1),
+        "activity": each * active.sum(-1),
+        "timing": each * timing.sum(-1),
         "consistency": torch.where(wobble < 0.02, 0.2, -0.1 * wobble),
     }
-    return values, remembered, latest
+    return values, {"count": state["count"] + 1}, latest

@@ -33,7 +33,7 @@ from trading_torchrl.envs.compiling import compiled_advance, compiles
 from trading_torchrl.envs.memory import Memory
 from trading_torchrl.envs.objectives import ACTIVITY_WINDOW
 from trading_torchrl.envs.own_reward import OwnReward
-from trading_torchrl.envs.packing import Packs, pack, unpack
+from trading_torchrl.envs.packing import Packs, pack
 from trading_torchrl.envs.progress import Progress, check_fit
 from trading_torchrl.envs.settings import at_least, first_starts, hybrid_mode, make_rules
 from trading_torchrl.envs.specs import observation_names
@@ -245,7 +245,9 @@ class TradingEnv(EnvBase):
         )
         packed = accounts.held(fresh)
         now.held = accounts.merge(mask, packed, now.held) if now.held else packed
-        if self.rules.judges and now.memory is None:
+        if now.memory is not None:
+            now.memory.forget(mask)
+        elif self.rules.judges:
             windows = objectives.windows(self.rules.activity_window)
             now.memory = Memory(windows, {"profit": start[:, None], "action": symbol})
         shown, emitted = accounts.look(now.accounts, self._measures, self._seen, self.rules)
@@ -300,10 +302,10 @@ class TradingEnv(EnvBase):
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
         asked, now = self._asked(tensordict), self._now
-        leaving = {} if now.memory is None else now.memory.leaving()
+        rings = {} if now.memory is None else now.memory.rings
         with torch.no_grad():
             changed, latest, shown, emitted = self._advance(
-                now.held, leaving, asked, self._prices, self._measures, self._seen, self._days
+                now.held, rings, asked, self._prices, self._measures, self._seen, self._days
             )
         stepping = tensordict.get("_step", None)
         if stepping is not None:
@@ -419,11 +421,13 @@ class TradingEnv(EnvBase):
     def _assemble(self, shown: dict[str, Tensor], emitted: Packs[terms.Key]) -> TensorDict:
         groups: dict[str, dict[str, Tensor]] = {group: {} for group in self._groups}
         if self.layout:
-            groups["emitted"], named_values = emission.packed(emitted)
+            groups["emitted"], own = emission.packed(emitted)
+            for (group, name), value in own.items():
+                groups[group][name] = value
         else:
-            named_values = unpack(emitted)
-        for (group, name), value in named_values.items():
-            groups[group][name] = value
+            for keys, tensor in emitted.items():
+                for (group, name), value in zip(keys, tensor.unbind(0), strict=True):
+                    groups[group][name] = value
         nested = {group: self._wrap(leaves) for group, leaves in groups.items()}
         return self._wrap({**shown, **nested})
 
