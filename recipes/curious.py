@@ -18,7 +18,8 @@ from trading_torchrl.monitoring import broken
 from trading_torchrl.objectives import ICMLoss
 from trading_torchrl.replay import CuriosityReward
 
-OWN = ("beta", "features", "hidden", "every", "lr", "weight_decay", "max_grad_norm")
+WIDTHS = ("features", "encoder", "change", "between")
+OWN = (*WIDTHS, "beta", "every", "lr", "weight_decay", "max_grad_norm")
 """Settings of the models; the others are those of the reward."""
 
 
@@ -104,7 +105,7 @@ def make_curious(
     models = Curiosity(
         task.inputs, task.actions,
         choices=not task.env.action_spec.dtype.is_floating_point,
-        features=own["features"], hidden=own["hidden"],
+        **{name: own[name] for name in WIDTHS},
     )  # fmt: skip
     loss = ICMLoss(models, beta=own["beta"], in_keys=seen)
     given |= {} if mixes else {"share": 0.0}

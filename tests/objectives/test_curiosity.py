@@ -55,7 +55,9 @@ def test_the_loss_by_hand(choices):
     given = batch()
     if choices:
         given["action"] = torch.randint(3, (64,))
-    models = Curiosity(4, 3 if choices else 1, choices=choices, features=8, hidden=[16])
+    models = Curiosity(
+        4, 3 if choices else 1, choices=choices, features=8, encoder=[16], change=[16], between=[16]
+    )
     out = ICMLoss(models, beta=0.3)(given)
     now, then = (
         models.features([given["observation"]]),
@@ -83,7 +85,7 @@ def test_the_loss_by_hand(choices):
 
 def test_the_forward_model_does_not_pull_the_features_it_aims_at():
     """With nothing but the forward error, features of next observations get no gradient."""
-    models = Curiosity(4, 1, features=8, hidden=[16])
+    models = Curiosity(4, 1, features=8, encoder=[16], change=[16], between=[16])
     given = batch()
     seen = given["next", "observation"].requires_grad_()
     wrong = models([given["observation"]], given["action"], [seen])
@@ -97,7 +99,7 @@ def test_gradients_of_agent_and_curiosity_never_meet():
     torch.manual_seed(0)
     actor, critics = make_actor(4, 1, [16]), make_critics(4, 1, [16])
     agent, loss = SACLoss(actor, critics), None
-    models = Curiosity(4, 1, features=8, hidden=[16])
+    models = Curiosity(4, 1, features=8, encoder=[16], change=[16], between=[16])
     loss = ICMLoss(models)
     mixed = CuriosityReward(models, warmup_frames=0, warmup_batches=1)
     of_agent = [p for p in agent.parameters() if p.requires_grad]
@@ -119,7 +121,7 @@ def test_gradients_of_agent_and_curiosity_never_meet():
 def test_it_sees_the_features_of_another_module_and_leaves_it_alone():
     torch.manual_seed(0)
     trunk = MLP(4, [16], 6)
-    models = Curiosity(6, 1, features=8, hidden=[16], body=trunk)
+    models = Curiosity(6, 1, features=8, encoder=[16], change=[16], between=[16], body=trunk)
     loss = ICMLoss(models)
     assert not {id(p) for p in loss.parameters()} & {id(p) for p in trunk.parameters()}
     assert not any("body" in name for name in loss.state_dict())
@@ -143,7 +145,7 @@ def test_several_keys_and_several_dimensions():
 
 def test_rows_that_a_mask_leaves_out_do_not_count():
     torch.manual_seed(0)
-    loss = ICMLoss(Curiosity(4, 1, features=8, hidden=[16]))
+    loss = ICMLoss(Curiosity(4, 1, features=8, encoder=[16], change=[16], between=[16]))
     given = batch()
     kept = loss(given[:40])
     given["mask"] = torch.arange(64)[:, None] < 40

@@ -15,7 +15,10 @@ from running import (
     with_changes,
 )
 
-CURIOUS = ["icm=on", "icm.hidden=[16]", "icm.features=8", "icm.warmup_frames=64", "icm.every=2"]
+CURIOUS = [
+    "icm=on", "icm.encoder=[16]", "icm.change=[16]", "icm.between=[16]", "icm.features=8",
+    "icm.warmup_frames=64", "icm.every=2",
+]  # fmt: skip
 CURIOUS_NAMES = [each.split("=")[0] for each in CURIOUS]
 BOTH = [
     *with_changes(

@@ -18,7 +18,7 @@ class Known(Curiosity):
 
 
 def models():
-    return Known(2, 1, features=4, hidden=[4])
+    return Known(2, 1, features=4, encoder=[4], change=[4], between=[4])
 
 
 def batch(errors, rewards=None):
@@ -98,7 +98,7 @@ def test_it_counts_from_so_many_rows_and_batches_on():
 
 def test_what_is_stored_stays_and_what_is_sampled_is_fresh():
     torch.manual_seed(0)
-    curiosity = Curiosity(2, 1, features=4, hidden=[4])
+    curiosity = Curiosity(2, 1, features=4, encoder=[4], change=[4], between=[4])
     reward = CuriosityReward(curiosity, warmup_frames=0, warmup_batches=1)
     replay = ReplayBuffer(storage=LazyTensorStorage(32), transform=reward, batch_size=32)
     replay.extend(batch(torch.rand(32), torch.ones(32)))

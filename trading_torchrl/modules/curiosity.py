@@ -53,7 +53,10 @@ class Curiosity(nn.Module):
         actions: width of the action; of choices, how many there are.
         choices: whether an action is one of so many, int64, instead of numbers.
         features: width of the features.
-        hidden: widths of the hidden layers of each of the three networks.
+        encoder: widths of the hidden layers of the network that makes features. It sees twice as
+            many rows as the others, so that its width costs most.
+        change: likewise of the forward model, on which it depends how small its errors become.
+        between: likewise of the inverse model.
         body: what is seen passes through it first, for instance the trunk of an agent. It is used
             as it is: it learns nothing from here, and is no part of this module.
 
@@ -71,16 +74,18 @@ class Curiosity(nn.Module):
         *,
         choices: bool = False,
         features: int = FEATURES,
-        hidden: Sequence[int] = (160,),
+        encoder: Sequence[int] = (64,),
+        change: Sequence[int] = (192,),
+        between: Sequence[int] = (64,),
         body: Callable[..., Tensor] | None = None,
     ) -> None:
         super().__init__()
         self.choices = actions if choices else None
         self._body = (body,)  # not a part of this module: in a tuple it is not registered
-        self.encoder = _Layers(inputs, hidden, features)
+        self.encoder = _Layers(inputs, encoder, features)
         self.normalise = nn.LayerNorm(features, elementwise_affine=False)
-        self.change = _Layers(features + actions, hidden, features)
-        self.between = _Layers(2 * features, hidden, actions)
+        self.change = _Layers(features + actions, change, features)
+        self.between = _Layers(2 * features, between, actions)
 
     def features(self, seen: Sequence[Tensor]) -> Tensor:
         """Of what is seen, ``[*, features]``."""
