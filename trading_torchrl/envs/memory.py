@@ -36,12 +36,15 @@ class Memory:
     def remember(self, latest: Fields, stepping: Tensor | None = None) -> None:
         """Writes this step's values; accounts that are not ``stepping`` [N] remember none."""
         for name, ring in self.rings.items():
-            # Who sits the step out has its oldest value where all will have theirs by then.
-            kept = None if stepping is None else ring[:, ~stepping].roll(1, 0)
             rows = self.rows[name]
-            rows[self.step % len(rows)].copy_(latest[name])
-            if stepping is not None:
-                ring[:, ~stepping] = kept
+            if stepping is None:
+                rows[self.step % len(rows)].copy_(latest[name])
+            else:
+                # Who sits the step out has its oldest value where all will have theirs by then.
+                rest = ~stepping
+                kept = ring[:, rest].roll(1, 0)
+                rows[self.step % len(rows)].copy_(latest[name])
+                ring[:, rest] = kept
         self.step += 1
 
     def forget(self, mask: Tensor) -> None:
