@@ -152,11 +152,11 @@ class Reads(Protocol):
 def keys_to_store(task: Task, loss: LossModule, *others: Reads | None) -> tuple[Any, ...]:
     """What a replay buffer keeps of rows: what the task says, and what a loss and others read.
 
-    What hindsight makes anew it need not keep, but what it makes it of.
+    What is made anew when a batch is sampled it need not keep, but what it is made of.
     """
-    asked = [key for each in others if each is not None for key in each.reads]
-    kept = dict.fromkeys((*task.stored, *asked))
+    asked = [unravel_key(key) for each in others if each is not None for key in each.reads]
     sampled = {*task.in_keys, *(unravel_key(("next", key)) for key in task.in_keys)}
+    kept = dict.fromkeys((*task.stored, *(key for key in asked if key not in sampled)))
     more = [
         key
         for key in map(unravel_key, loss.in_keys)

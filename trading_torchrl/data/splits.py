@@ -209,13 +209,14 @@ def regime_labels(
             f"the reference has {len(reference)} bars, window {window} needs more; give a longer "
             "reference or a shorter window"
         )
-    known = _trailing(reference.select(market.symbols), window)[1]
-    threshold = known.sort(dim=0).values[int(volatility_quantile * len(known))]
-
     labels = torch.full_like(market.close, UNKNOWN_REGIME, dtype=torch.int8)
     if len(market) <= window:
         return labels
     strength, volatility = _trailing(market, window)
+    known = volatility
+    if reference is not market:
+        known = _trailing(reference.select(market.symbols), window)[1]
+    threshold = known.sort(dim=0).values[int(volatility_quantile * len(known))]
     regime = torch.full_like(strength, REGIMES.index("sideways"), dtype=torch.int8)
     regime[strength > trend] = REGIMES.index("bull")
     regime[strength < -trend] = REGIMES.index("bear")

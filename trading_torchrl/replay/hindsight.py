@@ -98,8 +98,8 @@ class Hindsight(Transform):
     @property
     def reads(self) -> list[NestedKey]:
         """Keys that rows must have to be stored."""
-        both = [self.achieved_key, self.desired_key]
-        return [*both, *(unravel_key(("next", key)) for key in (*both, "reward", "done"))]
+        then = (self.achieved_key, "reward", "done")
+        return [self.achieved_key, self.desired_key, *(unravel_key(("next", k)) for k in then)]
 
     def _inv_call(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Rows learn when and whose they are; the first and last step of their episode is noted."""
