@@ -6,9 +6,9 @@
 Hindsight: batches of 256 from 200,000 rows of a market with goals, sampled as they are and with
 goals replaced, by turns. Training: `recipes/offpolicy.py` on the synthetic market, with `icm=on`,
 with all parts, and plain with the settings of either, by turns, one thread each; frames a second of
-training, and the largest memory of the process. Objectives: steps of 256 accounts with random
-actions, compiled where a compiler is found, with the five terms shown and without. Nothing else
-should run.
+training, and the largest memory of the process. Objectives: steps of 256 and of 16,384 accounts
+with random actions, compiled where a compiler is found, with the five terms shown and without.
+Nothing else should run.
 """
 
 import argparse
@@ -38,7 +38,7 @@ from trading_torchrl.replay import Hindsight
 ROOT = Path(__file__).resolve().parent.parent
 ACCOUNTS, ROWS, BATCH = 64, 200_000, 256
 RELABELS_MS, RELABELS_TIMES, SLOWER, LARGER = 10.0, 5.0, 0.2, 0.2
-STEPPED, DEARER, HALF = 256, 0.2, 0.5
+STEPPED, DEARER, HALF = (256, 16_384), 0.2, 0.5
 
 PLAIN, CURIOUS = "nothing", "curiosity"
 ALIKE, FULL = "nothing, settings of the full stack", "the full stack"
@@ -173,13 +173,10 @@ def stepping(rounds: int, seconds: float) -> tuple[list[list[str]], list[list[st
     """Table, bars, and the figures they are of."""
     torch.set_num_threads(1)
     market = synthetic_market(symbols=8, bars=4_000, seed=0)
-    envs = {
-        name: TradingEnv(market, STEPPED, emit=emit, **LONG_SHORT)
-        for name, emit in {"none": [], "all five": ["objectives"]}.items()
-    }
+    emitted: dict[str, list[str]] = {"none": [], "all five": ["objectives"]}
 
     def stepper(env: TradingEnv) -> Callable[[], object]:
-        actions = torch.rand(64, STEPPED, 1).mul_(2).sub_(1)
+        actions = torch.rand(64, *env.batch_size, 1).mul_(2).sub_(1)
         at = [env.reset(), 0]
 
         def step() -> None:
@@ -189,20 +186,28 @@ def stepping(rounds: int, seconds: float) -> tuple[list[list[str]], list[list[st
 
         return step
 
-    steps = {name: stepper(env) for name, env in envs.items()}
+    steps = {
+        (size, name): stepper(TradingEnv(market, size, emit=emit, **LONG_SHORT))
+        for size in STEPPED
+        for name, emit in emitted.items()
+    }
     for step in steps.values():  # compiling is not counted
         milliseconds(step, seconds)
-    found: dict[str, list[float]] = {name: [] for name in steps}
+    found: dict[tuple[int, str], list[float]] = {each: [] for each in steps}
     for _ in tqdm(range(rounds), desc="stepping"):
-        for name, step in steps.items():
-            found[name].append(milliseconds(step, seconds))
-    rows = [["objectives shown", "ms a step", "quartiles"]]
-    for name, times in found.items():
+        for each, step in steps.items():
+            found[each].append(milliseconds(step, seconds))
+    rows = [["accounts", "objectives shown", "ms a step", "quartiles"]]
+    for (size, name), times in found.items():
         low, high = quartiles_of(times)
-        rows.append([name, f"{median(times):.3f}", f"{low:.3f} to {high:.3f}"])
-    part = 1 - median(found["none"]) / median(found["all five"])
-    bars = [bar("objectives, part of a step", part, DEARER, "{:.1%}")]
-    return rows, bars, [found]
+        rows.append([f"{size:,}", name, f"{median(times):.3f}", f"{low:.3f} to {high:.3f}"])
+    bars = []
+    for size in STEPPED:
+        part = 1 - median(found[size, "none"]) / median(found[size, "all five"])
+        said = f"objectives, part of a step of {size:,} accounts"
+        bars.append(bar(said, part, DEARER, "{:.1%}"))
+    named = {f"{size}, {name}": times for (size, name), times in found.items()}
+    return rows, bars, [named]
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -63,8 +63,8 @@ def check_kinds(settings: Any) -> None:
             raise SystemExit(f"{name} must be {allowed}, got {value!r}")
 
 
-def _there(part: str, settings: Mapping[str, Any], name: str) -> Any:
-    """A setting that a run of an earlier version, or a file of one's own, may lack."""
+def there(part: str, settings: Mapping[str, Any], name: str) -> Any:
+    """A setting, which a run of an earlier version, or a file of one's own, may lack."""
     if name not in settings:
         raise SystemExit(
             f"{part}.{name} is missing: give {part}.{name}=, as recipes/conf/{part} has it; a run"
@@ -76,21 +76,21 @@ def _there(part: str, settings: Mapping[str, Any], name: str) -> Any:
 def check_above_0(part: str, settings: Mapping[str, Any], *names: str) -> None:
     """Refuses settings of a part that are no numbers above 0."""
     for name in names:
-        if not _there(part, settings, name) > 0:
+        if not there(part, settings, name) > 0:
             raise SystemExit(f"{part}.{name} must be above 0, got {settings[name]}")
 
 
 def check_whole(part: str, settings: Mapping[str, Any], *names: str) -> None:
     """Refuses settings of a part that are no whole numbers of at least 1."""
     for name in names:
-        value = _there(part, settings, name)
+        value = there(part, settings, name)
         if not _is(value, int) or value < 1:
             raise SystemExit(f"{part}.{name} must be a whole number of at least 1, got {value!r}")
 
 
 def check_rate(part: str, settings: Mapping[str, Any], name: str = "tau") -> None:
     """Refuses a rate by which nothing would move, or which goes too far."""
-    if not 0 < _there(part, settings, name) <= 1:
+    if not 0 < there(part, settings, name) <= 1:
         raise SystemExit(f"{part}.{name} must be above 0 and at most 1, got {settings[name]}")
 
 

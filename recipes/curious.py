@@ -8,7 +8,7 @@ from math import isnan
 from typing import Any
 
 import torch
-from checks import check_above_0, check_whole, plainly
+from checks import check_above_0, check_whole, plainly, there
 from tasks import Front, FrontTrading, Task, seen_by
 from tensordict import TensorDictBase
 
@@ -97,8 +97,8 @@ def make_curious(
         return None
     if isinstance(task, Front | FrontTrading):
         raise SystemExit("icm: surprises are paid in one reward: icm=off, or objectives=learned")
-    given = dict(settings)
-    own = {name: given.pop(name) for name in OWN}
+    own = {name: there("icm", settings, name) for name in OWN}
+    given = {name: value for name, value in settings.items() if name not in own}
     check_whole("icm", own, "every")
     check_above_0("icm", own, "lr", "max_grad_norm")
     seen = seen_by(task)

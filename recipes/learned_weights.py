@@ -136,15 +136,18 @@ class LearnedWeights(Objectives):
         return self.sample
 
     def figures(self) -> dict[str, float]:
-        """Of the last update: the network's entropy, each objective's part, weight, alignment."""
+        """Of the last update: the weights' entropy, and of each objective all there is to tell."""
         if self.sample is not None:
             count = len(START)
             weights = self.sample[WEIGHTS][..., :count]
-            parts = (weights * self.sample["next", "reward"][..., :count]).mean(0)
-            said = zip(START, parts, weights.mean(0), weights.amax(0), strict=True)
+            parts = weights * self.sample["next", "reward"][..., :count]
+            sizes = parts.abs().mean(0)
+            share = sizes / sizes.sum().clamp(min=1e-12)
+            said = zip(START, parts.mean(0), share, weights.mean(0), weights.amax(0), strict=True)
             self.known["reward/weight_network_entropy"] = entropy(weights)
-            for name, part, mean, largest in said:
+            for name, part, of_all, mean, largest in said:
                 self.known[f"reward/{name}_component"] = float(part)
+                self.known[f"reward/{name}_share"] = float(of_all)
                 self.known[f"reward/{name}_weight"] = float(mean)
                 self.known[f"reward/{name}_largest"] = float(largest)
         if self.losses is not None:

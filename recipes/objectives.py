@@ -59,8 +59,8 @@ class Objectives(ABC):
         """Of the last update."""
 
     def parts_and_weights(self) -> dict[str, float]:
-        """What each objective added and its weight, for the report."""
-        shown = ("_component", "_weight")
+        """What each objective added and its weights, for the report."""
+        shown = ("_component", "_share", "_weight", "_largest", "_entropy")
         return {name: value for name, value in self.figures().items() if name.endswith(shown)}
 
 

@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "recipes"))
 from compare import settings_of
 from many_runs import RECIPES, Job, command, run_all
 
-__all__ = ["SEEDS", "alone", "figures", "paired", "sweep", "train_all", "train_each"]
+__all__ = ["SEEDS", "alone", "figures", "paired", "settled", "sweep", "train_all", "train_each"]
 
 RUNS = Path(__file__).resolve().parent / ".cache" / "runs"
 SEEDS = range(5)
@@ -42,6 +42,21 @@ def paired(
     """By how much this figure is more in the first runs than in the others, seed by seed."""
     by_seed = ({run["seed"]: run["figures"][name] for run in runs} for runs in (one, other))
     return paired_difference(*by_seed)
+
+
+def settled(runs: Sequence[Mapping[str, Any]], end: str) -> tuple[float, float, float]:
+    """Lowest, highest and furthest moved of all evaluated figures with this end, of any run.
+
+    Over the last four evaluations of each run: learning is over by then, or nearly.
+    """
+    lowest, highest, furthest = float("inf"), float("-inf"), 0.0
+    for run in runs:
+        last = run["evaluations"][-4:]
+        for name in (key for key in last[0] if key.endswith(end)):
+            values = [row[name] for row in last]
+            lowest, highest = min(lowest, *values), max(highest, *values)
+            furthest = max(furthest, max(values) - min(values))
+    return lowest, highest, furthest
 
 
 def alone(overrides: Sequence[str]) -> tuple[dict[str, Any], float]:

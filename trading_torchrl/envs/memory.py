@@ -30,20 +30,19 @@ class Memory:
             name: torch.zeros(window - 1, *like[name].shape, device=like[name].device)
             for name, window in windows.items()
         }
-        self.rows = {name: ring.unbind(0) for name, ring in self.rings.items()}
         self.step = 0
 
     def remember(self, latest: Fields, stepping: Tensor | None = None) -> None:
         """Writes this step's values; accounts that are not ``stepping`` [N] remember none."""
         for name, ring in self.rings.items():
-            rows = self.rows[name]
+            row = ring[self.step % len(ring)]
             if stepping is None:
-                rows[self.step % len(rows)].copy_(latest[name])
+                row.copy_(latest[name])
             else:
                 # Who sits the step out has its oldest value where all will have theirs by then.
                 rest = ~stepping
                 kept = ring[:, rest].roll(1, 0)
-                rows[self.step % len(rows)].copy_(latest[name])
+                row.copy_(latest[name])
                 ring[:, rest] = kept
         self.step += 1
 
@@ -63,7 +62,6 @@ class Memory:
         """The memory a :meth:`state` was taken of."""
         memory = cls({}, {})
         memory.rings = {n: ring.to(device, copy=True) for n, ring in state["rings"].items()}
-        memory.rows = {name: ring.unbind(0) for name, ring in memory.rings.items()}
         memory.step = state["step"]
         return memory
 
@@ -71,7 +69,8 @@ class Memory:
 def spread(latest: Tensor, ring: Tensor, n: Tensor) -> Tensor:
     """n^2 times the variance ``[N, K]`` of an account's last n values, the latest included.
 
-    It takes neither division nor root.
+    It takes neither division nor root. The order of the sum depends on where the ring stands, so
+    it is exact to float64 rounding.
 
     Args:
         latest: float32 ``[N, K]``, as the ring keeps it.
