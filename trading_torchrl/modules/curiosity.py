@@ -75,7 +75,7 @@ class Curiosity(nn.Module):
         choices: bool = False,
         features: int = FEATURES,
         encoder: Sequence[int] = (64,),
-        change: Sequence[int] = (192,),
+        change: Sequence[int] = (144,),
         between: Sequence[int] = (64,),
         body: Callable[..., Tensor] | None = None,
     ) -> None:
@@ -85,6 +85,8 @@ class Curiosity(nn.Module):
         self.encoder = _Layers(inputs, encoder, features)
         self.normalise = nn.LayerNorm(features, elementwise_affine=False)
         self.change = _Layers(features + actions, change, features)
+        for each in self.change[-1].parameters():  # it begins by expecting that nothing changes
+            nn.init.zeros_(each)
         self.between = _Layers(2 * features, between, actions)
 
     def features(self, seen: Sequence[Tensor]) -> Tensor:
