@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from checks import check_above_0, check_rate, check_whole
-from objectives import Objectives, entropy
+from objectives import Objectives, entropy, told
 from tasks import seen_by
 from tasks.trading import Trading
 from tensordict import TensorDictBase, unravel_key
@@ -141,15 +141,10 @@ class LearnedWeights(Objectives):
             count = len(START)
             weights = self.sample[WEIGHTS][..., :count]
             parts = weights * self.sample["next", "reward"][..., :count]
-            sizes = parts.abs().mean(0)
-            share = sizes / sizes.sum().clamp(min=1e-12)
-            said = zip(START, parts.mean(0), share, weights.mean(0), weights.amax(0), strict=True)
+            self.known |= told(START, parts, weights)
+            largest = zip(START, weights.amax(0).tolist(), strict=True)
+            self.known |= {f"reward/{name}_largest": value for name, value in largest}
             self.known["reward/weight_network_entropy"] = entropy(weights)
-            for name, part, of_all, mean, largest in said:
-                self.known[f"reward/{name}_component"] = float(part)
-                self.known[f"reward/{name}_share"] = float(of_all)
-                self.known[f"reward/{name}_weight"] = float(mean)
-                self.known[f"reward/{name}_largest"] = float(largest)
         if self.losses is not None:
             self.known["reward/loss_weights"] = float(self.losses["loss_weights"].detach())
             self.known["reward/loss_result"] = float(self.losses["loss_result"].detach())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tasks.trading import Trading
@@ -62,6 +62,20 @@ class Objectives(ABC):
         """What each objective added and its weights, for the report."""
         shown = ("_component", "_share", "_weight", "_largest", "_entropy")
         return {name: value for name, value in self.figures().items() if name.endswith(shown)}
+
+
+def told(names: Iterable[str], parts: Tensor, weights: Tensor) -> dict[str, float]:
+    """Of each objective what it adds, its part of all by size, and its weight; of ``[*, K]``."""
+    sizes = parts.abs().mean(0)
+    share = sizes / sizes.sum().clamp(min=1e-12)
+    figures: dict[str, float] = {}
+    for name, part, of_all, weight in zip(
+        names, parts.mean(0), share, weights.mean(0), strict=True
+    ):
+        figures[f"reward/{name}_component"] = float(part)
+        figures[f"reward/{name}_share"] = float(of_all)
+        figures[f"reward/{name}_weight"] = float(weight)
+    return figures
 
 
 def entropy(weights: Tensor) -> float:

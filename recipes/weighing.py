@@ -9,7 +9,7 @@ from agents import discount
 from checks import plainly
 from launch import Run
 from learned_weights import make_learned
-from objectives import Objectives, entropy
+from objectives import Objectives, entropy, told
 from tasks import Task
 from tasks.trading import Trading
 from tensordict import TensorDictBase
@@ -39,14 +39,8 @@ class Weighed(Objectives):
         if self.sample is None:
             return dict(self.known)
         parts, weights = (self.sample["objectives", name] for name in ("parts", "weights"))
-        sizes = parts.abs().mean(0)
-        share = sizes / sizes.sum().clamp(min=1e-12)
-        said = zip(self.weighed.names, parts.mean(0), weights.mean(0), share, strict=True)
-        self.known = {"reward/weight_entropy": entropy(weights)}
-        for name, part, weight, of_all in said:
-            self.known[f"reward/{name}_component"] = float(part)
-            self.known[f"reward/{name}_weight"] = float(weight)
-            self.known[f"reward/{name}_share"] = float(of_all)
+        self.known = told(self.weighed.names, parts, weights)
+        self.known["reward/weight_entropy"] = entropy(weights)
         return dict(self.known)
 
 

@@ -63,7 +63,7 @@ def fingerprint(asked: str) -> str:
         ROOT / "constraints.txt"
     ]
     if name.startswith("learn_"):  # they share lists of runs
-        own += sorted(HERE.glob("learn_*.py"))
+        own += [*sorted(HERE.glob("learn_*.py")), HERE / "weights_at_rest.py"]
     own += sorted((ROOT / "tests" / "envs").glob("*.py"))
     return sources(*own, recipes=name in TRAINING).hex()
 

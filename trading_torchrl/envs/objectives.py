@@ -48,21 +48,20 @@ def objectives(
     latest = {"profit": profit[:, None].float(), "action": bar.action.float()}
     count = state["count"][:, None] + 1
     n = count.clamp(max=PROFIT_WINDOW)
-    wobble = (memory.spread(latest["profit"], rings["profit"], n).float().sqrt() / n.float())[:, 0]
+    wobble = (memory.spread(latest["profit"], rings["profit"], n).sqrt() / n)[:, 0]
     n = count.clamp(max=len(rings["action"]) + 1)
     swing = memory.spread(latest["action"], rings["action"], n)
 
-    each = 1 / bar.units.shape[-1]
     fallen = drawdown(bar.equity, bar.peak)
     value = bar.units * bar.price["close"]
     part = 1 / bar.equity.clamp(min=bar.floor)
     volatility = bar.price["volatility"]
     risk = (
         1
-        - (10 * (fallen - 0.05).clamp(min=0)).float().exp()
+        - (10 * (fallen - 0.05).clamp(min=0)).exp()
         - 50 * (var95(value, volatility, part) - 0.02).clamp(min=0)
         - 10 * (value.abs().sum(-1) * part - 0.95).clamp(min=0)
-        - 0.5 * each * volatility.sum(-1)
+        - 0.5 * volatility.mean(-1)
     )
 
     def worth(condition: Tensor, amount: float) -> Tensor:
@@ -78,8 +77,8 @@ def objectives(
     values = {
         "profit": profit,
         "risk": risk,
-        "activity": each * active.sum(-1),
-        "timing": each * timing.sum(-1),
+        "activity": active.mean(-1),
+        "timing": timing.mean(-1),
         "consistency": torch.where(wobble < 0.02, 0.2, -0.1 * wobble),
     }
     return values, {"count": state["count"] + 1}, latest

@@ -33,7 +33,7 @@ from trading_torchrl.envs.compiling import compiled_advance, compiles
 from trading_torchrl.envs.memory import Memory
 from trading_torchrl.envs.objectives import ACTIVITY_WINDOW
 from trading_torchrl.envs.own_reward import OwnReward
-from trading_torchrl.envs.packing import Packs, pack
+from trading_torchrl.envs.packing import Packs, pack, unpack
 from trading_torchrl.envs.progress import Progress, check_fit
 from trading_torchrl.envs.settings import at_least, first_starts, hybrid_mode, make_rules
 from trading_torchrl.envs.specs import observation_names
@@ -421,13 +421,11 @@ class TradingEnv(EnvBase):
     def _assemble(self, shown: dict[str, Tensor], emitted: Packs[terms.Key]) -> TensorDict:
         groups: dict[str, dict[str, Tensor]] = {group: {} for group in self._groups}
         if self.layout:
-            groups["emitted"], own = emission.packed(emitted)
-            for (group, name), value in own.items():
-                groups[group][name] = value
+            groups["emitted"], named_values = emission.packed(emitted)
         else:
-            for keys, tensor in emitted.items():
-                for (group, name), value in zip(keys, tensor.unbind(0), strict=True):
-                    groups[group][name] = value
+            named_values = unpack(emitted)
+        for (group, name), value in named_values.items():
+            groups[group][name] = value
         nested = {group: self._wrap(leaves) for group, leaves in groups.items()}
         return self._wrap({**shown, **nested})
 
