@@ -19,7 +19,7 @@ from trading_torchrl.objectives import ICMLoss
 from trading_torchrl.replay import CuriosityReward
 
 WIDTHS = ("features", "encoder", "change", "between")
-OWN = (*WIDTHS, "beta", "every", "lr", "weight_decay", "max_grad_norm")
+OWN = (*WIDTHS, "beta", "every", "rows", "lr", "weight_decay", "max_grad_norm")
 """Settings of the models; the others are those of the reward."""
 
 
@@ -31,6 +31,7 @@ class Curious:
     loss: ICMLoss
     optimizer: torch.optim.Optimizer
     every: int
+    rows: int
     longest: float
 
     def __post_init__(self) -> None:
@@ -57,7 +58,7 @@ class Curious:
         self.rewards = sample["next"]
         if update % self.every:
             return []
-        self.losses = losses = self.loss(sample)
+        self.losses = losses = self.loss(sample[: self.rows])
         total = losses["loss_forward"] + losses["loss_inverse"]
         if isnan(differentiate(total, self.trained, self.longest)):
             return broken(losses) or ["curiosity"]
@@ -99,7 +100,7 @@ def make_curious(
         raise SystemExit("icm: surprises are paid in one reward: icm=off, or objectives=learned")
     own = {name: there("icm", settings, name) for name in OWN}
     given = {name: value for name, value in settings.items() if name not in own}
-    check_whole("icm", own, "every")
+    check_whole("icm", own, "every", "rows")
     check_above_0("icm", own, "lr", "max_grad_norm")
     seen = seen_by(task)
     models = Curiosity(
@@ -113,4 +114,4 @@ def make_curious(
     optimizer = torch.optim.AdamW(
         loss.parameters(), lr=own["lr"], weight_decay=own["weight_decay"], fused=True
     )
-    return Curious(reward, loss, optimizer, own["every"], own["max_grad_norm"])
+    return Curious(reward, loss, optimizer, own["every"], own["rows"], own["max_grad_norm"])

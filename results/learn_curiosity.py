@@ -1,6 +1,6 @@
 """Curiosity: what its models learn, where it leads, and what it is worth; with it and without.
 
-    python results/learn_curiosity.py       # 25 runs, an hour
+    python results/learn_curiosity.py       # 40 runs, half an hour
 
 On the chain the models learn from random steps. All else is `python recipes/offpolicy.py` with
 `icm=on` and `icm=off`: a maze with one reward, in which a share of the cells is found, and the
