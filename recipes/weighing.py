@@ -16,8 +16,10 @@ from tensordict import TensorDictBase
 from torch import Tensor
 from torchrl.objectives import LossModule
 
+from trading_torchrl.envs.terms import TERMS
 from trading_torchrl.modules.weights import START, fixed_weights, regime_weights
 from trading_torchrl.replay import Novelty, VectorReward, WeighedObjectives
+from trading_torchrl.replay.objectives import EXPLORATION
 
 RULES = (None, "turbulence")
 
@@ -39,7 +41,7 @@ class Weighed(Objectives):
         if self.sample is None:
             return dict(self.known)
         parts, weights = (self.sample["objectives", name] for name in ("parts", "weights"))
-        self.known = told(self.weighed.names, parts, weights)
+        self.known = told(START, parts, weights)
         self.known["reward/weight_entropy"] = entropy(weights)
         return dict(self.known)
 
@@ -61,7 +63,7 @@ def make_objectives(
     novelty = Novelty(task.places, **chosen["novelty"])
     if chosen["kind"] == "learned":
         return make_learned(
-            chosen, task, loss, novelty, VectorReward(tuple(START), adds=adds),
+            chosen, task, loss, novelty, VectorReward((TERMS, EXPLORATION), adds=adds),
             seed=run.seed, gamma=discount(settings), scale=run.reward_scale,
         )  # fmt: skip
     weights, rule = chosen["weights"], chosen["rule"]
@@ -76,4 +78,5 @@ def make_objectives(
         return regime_weights(task.turbulent(rows), weights)
 
     given = by_regime if rule else fixed_weights(weights)
-    return Weighed(task, novelty, WeighedObjectives(tuple(weights), given, adds=adds))
+    weighed = WeighedObjectives(given, (TERMS, EXPLORATION), adds=adds)
+    return Weighed(task, novelty, weighed)

@@ -62,7 +62,8 @@ class Front(Reference):
 
     def replay_transform(self) -> Transform | None:
         """Rewards apart, and a preference for each row that is sampled."""
-        return Compose(VectorReward(PARTS), PreferencesAnew(self.rewards, least=self.least))
+        apart = VectorReward([("objectives", name) for name in PARTS])
+        return Compose(apart, PreferencesAnew(self.rewards, least=self.least))
 
     def _reached(self, policy: Policy, episodes: int, seed: int) -> Tensor:
         """Mean of each part of the reward over so many episodes, ``[2]``."""

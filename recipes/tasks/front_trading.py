@@ -45,7 +45,7 @@ class FrontTrading(Trading):
     def replay_transform(self) -> Transform:
         """Rows by their place in the market, rewards apart, a preference for each row."""
         again = PreferencesAnew(self.rewards, least=self.least)
-        return Compose(super().replay_transform(), VectorReward(OBJECTIVES), again)
+        return Compose(super().replay_transform(), VectorReward(), again)
 
     def weights_at(self, pair: Tensor) -> Tensor:
         """The usual weights, of which profit and risk share theirs by ``pair`` ``[2]``."""

@@ -26,11 +26,12 @@ from trading_torchrl.monitoring import (
     names_of,
     position_spread,
 )
+from trading_torchrl.objectives import Column
 
 Policy = Callable[[TensorDictBase], TensorDictBase]
 Figures = dict[str, float]
 
-RETURN: Mapping[str, tuple[NestedKey, float]] = {"return": ("reward", 1.0)}
+RETURN: Mapping[str, tuple[NestedKey | Column, float]] = {"return": ("reward", 1.0)}
 """What a potential foresees where there is nothing more to tell."""
 
 ROW = ("observation", "action", ("next", "observation"), ("next", "reward"), ("next", "terminated"))
@@ -166,7 +167,7 @@ class Task(Protocol):
     def watched(self, batch: TensorDictBase) -> tuple[Tensor, Tensor | None, Tensor]:
         """Actions ``[N, T, A]``, values traded if there are, and ends, of a collector's batch."""
 
-    signals: Mapping[str, tuple[NestedKey, float]]
+    signals: Mapping[str, tuple[NestedKey | Column, float]]
     """what a learned potential foresees: by name, where it is in ``next``, its weight"""
 
     def potential(self) -> Callable[[Tensor], Tensor] | None:

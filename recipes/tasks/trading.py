@@ -22,7 +22,9 @@ from tasks.whole_splits import WholeSplits
 from trading_torchrl.data import REGIMES, Scaler, regime_labels
 from trading_torchrl.envs import MarketWindow, TradingEnv
 from trading_torchrl.envs.actions import NAMES, TARGET_BINS, target_bin_of
+from trading_torchrl.envs.terms import OBJECTIVES, TERMS
 from trading_torchrl.modules import TradingPotential
+from trading_torchrl.objectives import Column
 from trading_torchrl.replay import StoredByIndex
 from trading_torchrl.risk import Limits
 
@@ -40,8 +42,8 @@ EPISODES = ("episode_bars", "random_start", "random_symbols")
 """Settings of training alone: policies are judged over a whole split."""
 
 
-SHOWN: Mapping[str, tuple[NestedKey, float]] = {
-    name: (("objectives", name), weight)
+SHOWN: Mapping[str, tuple[NestedKey | Column, float]] = {
+    name: (Column(TERMS, OBJECTIVES.index(name)), weight)
     for name, weight in (("profit", 0.38), ("risk", 0.24), ("timing", 0.10))
 }
 """What a learned potential foresees where objectives are shown, as these are weighed."""

@@ -16,7 +16,8 @@ from tensordict import TensorDictBase
 from trading_torchrl.data import Market, synthetic_market
 from trading_torchrl.data.features import WARMUP
 from trading_torchrl.envs import TradingEnv
-from trading_torchrl.envs.terms import EMITTED
+from trading_torchrl.envs.memory import rings
+from trading_torchrl.envs.terms import EMITTED, TERMS
 
 CASH, COST = 10_000.0, 3e-4
 SIZES = (0.0, 0.25, 0.55, 0.85, -0.5, -1.0, 0.4)
@@ -289,6 +290,11 @@ class Reference:
         return {**self.held(), **self.flow}
 
 
+def term(rows: TensorDictBase, name: str) -> torch.Tensor:
+    """One of the objectives."""
+    return rows[TERMS][..., OBJECTIVES.index(name)]
+
+
 def compare(shown: TensorDictBase, expected: Reference, place: tuple[int, int]) -> None:
     """Every emitted value of one account at one bar."""
     values = expected.shown()
@@ -299,8 +305,7 @@ def compare(shown: TensorDictBase, expected: Reference, place: tuple[int, int]) 
         wanted = values[name] if isinstance(values[name], list) else [values[name]]
         near = {"rel": 1e-9, "abs": 1e-6} if name in MONEY else {"rel": 1e-5, "abs": 1e-6}
         assert given == pytest.approx(wanted, **near), (name, place)
-    for name in OBJECTIVES:
-        given = float(shown["objectives", name])
+    for name, given in zip(OBJECTIVES, shown[TERMS].tolist(), strict=True):
         wanted = expected.objectives[name]
         assert given == pytest.approx(wanted, rel=1e-4, abs=3e-6), (name, place)
     assert shown["market", "bar"].tolist() == [expected.bar]
@@ -336,9 +341,7 @@ def test_every_value_on_random_episodes(market: Market, mode: str) -> None:
             )
             if expected.doubtful:
                 doubts += 1
-                expected.objectives["activity"] = float(
-                    after["objectives", "activity"][bar, account]
-                )
+                expected.objectives["activity"] = float(term(after, "activity")[bar, account])
             compare(after[bar, account], expected, (bar, account))
             if flags[bar, account]:
                 expected = None
@@ -378,7 +381,8 @@ def test_every_value_has_its_shape_and_kind(market: Market) -> None:
         for key in keys:
             if name == "index":
                 continue
-            assert after[key].shape == (3, 2, 3 if name in per_asset else 1), key
+            width = 3 if name in per_asset else 5 if name == "objectives" else 1
+            assert after[key].shape == (3, 2, width), key
             kind = (
                 torch.float64
                 if name in MONEY | {"units"}
@@ -496,10 +500,11 @@ def test_rings_stay_exact_over_long_episodes(market: Market, window: int) -> Non
     after = torch.stack(rows)
     assert not after["done"].any()
 
-    profit = after["objectives", "profit"][..., 0].double().numpy()
+    profit = term(after, "profit").double().numpy()
     asked = actions[..., 0].clamp(-1, 1).double().numpy()
     for name, values, length in (("profit", profit, 10), ("action", asked, window)):
-        ring, step = env._now.memory.rings[name][..., 0].numpy(), env._now.memory.step
+        memory = env._now.memory
+        ring, step = rings(memory.rows, memory.windows)[name][:, 0].numpy(), memory.step
         assert len(ring) == length - 1
         latest_first = [(step - 1 - back) % len(ring) for back in range(len(ring))]
         np.testing.assert_array_equal(ring[latest_first], values[:-length:-1])
@@ -507,7 +512,7 @@ def test_rings_stay_exact_over_long_episodes(market: Market, window: int) -> Non
     swings = np.stack([profit[max(t - 9, 0) : t + 1].std(0) for t in range(steps)])
     expected = np.where(swings < 0.02, 0.2, -0.1 * swings)
     sure = np.abs(swings - 0.02) > 1e-6
-    given = after["objectives", "consistency"][..., 0].numpy()
+    given = term(after, "consistency").numpy()
     assert 0.01 < (expected < 0).mean() < 0.99
     np.testing.assert_allclose(given[sure], expected[sure], atol=1e-7)
 
@@ -524,7 +529,7 @@ def test_rings_stay_exact_over_long_episodes(market: Market, window: int) -> Non
     lively = np.where(varied > 0.3, 0.2, np.where(varied > 0.2, 0.1, 0.0))
     expected = lively - 0.1 * idle - 0.05 * hasty + 0.05 * (np.abs(asked) > 0.3)
     sure = (np.abs(varied - 0.3) > 1e-6) & (np.abs(varied - 0.2) > 1e-6)
-    given = after["objectives", "activity"][..., 0].numpy()
+    given = term(after, "activity").numpy()
     np.testing.assert_allclose(given[sure], expected[sure], atol=1e-6)
 
 
@@ -544,10 +549,8 @@ def test_rings_forget_at_an_episodes_end_and_nowhere_else(market: Market) -> Non
     together = torch.stack(rows)
     _, alone = play(market, actions[25:85, :1], episode_bars=60, **options)
     _, whole = play(market, actions[:60], episode_bars=60, **options)
-    for name in OBJECTIVES:
-        key = ("objectives", name)
-        assert (together[key][25:85, 0] == alone[key][:, 0]).all()
-        assert (together[key][:60, 1] == whole[key][:, 1]).all()
+    assert (together[TERMS][25:85, 0] == alone[TERMS][:, 0]).all()
+    assert (together[TERMS][:60, 1] == whole[TERMS][:, 1]).all()
 
 
 def test_an_account_that_sits_steps_out_remembers_as_if_they_had_not_been(market: Market) -> None:
@@ -572,16 +575,14 @@ def test_an_account_that_sits_steps_out_remembers_as_if_they_had_not_been(market
         rows.append(seen.clone())
         seen = seen.exclude("reward")
     expected = torch.stack(rows)
-    for name in OBJECTIVES:
-        key = ("objectives", name)
-        assert (together[key][took_part, 1] == expected[key][:, 0]).all()
+    assert (together[TERMS][took_part, 1] == expected[TERMS][:, 0]).all()
 
 
 def test_the_first_trade_of_an_episode_follows_no_other(market: Market) -> None:
     """A trade within 3 bars of the last costs 0.05: there is no last one."""
     _, after = play(market, torch.full((2, 1, 1), 0.9), **MODES["target"])
     assert float(after["trade", "value"][0]) != 0
-    assert float(after["objectives", "activity"][0]) == pytest.approx(0.05)  # decisive, that is all
+    assert float(term(after, "activity")[0]) == pytest.approx(0.05)  # decisive, that is all
 
 
 def test_objectives_at_their_thresholds_by_hand() -> None:
@@ -600,7 +601,7 @@ def test_objectives_at_their_thresholds_by_hand() -> None:
         "slippage": 0.0, "random_start": False, "episode_bars": 3,
     }  # fmt: skip
     _, after = play(market, torch.tensor([1.0, 0.0, -1.0]).reshape(3, 1, 1), **options)
-    terms = {name: after["objectives", name][:, 0, 0].tolist() for name in OBJECTIVES}
+    terms = {name: term(after, name)[:, 0].tolist() for name in OBJECTIVES}
     # 100 units fall by 10: 0.3 x -1,000 of 10,000 at work, losses x 1.5; then all is realised, of
     # 9,000 at work, and the unrealised loss goes.
     assert terms["profit"] == pytest.approx(

@@ -7,10 +7,10 @@ from torchrl.data import LazyTensorStorage, ReplayBuffer
 
 from trading_torchrl.envs.reference import Chain
 from trading_torchrl.modules import Potential
-from trading_torchrl.objectives import PotentialLoss
+from trading_torchrl.objectives import Column, PotentialLoss
 
 
-def rows(reward, terminated, **signals):
+def rows(reward, terminated, *signals):
     count = len(reward)
     return TensorDict(
         {
@@ -19,7 +19,7 @@ def rows(reward, terminated, **signals):
                 "observation": torch.ones(count, 3),
                 "reward": torch.tensor(reward)[:, None],
                 "terminated": torch.tensor(terminated)[:, None],
-                "objectives": {name: torch.tensor(v)[:, None] for name, v in signals.items()},
+                "signals": torch.tensor(signals or [[0.0] * count]).T,
             },
         },
         [count],
@@ -29,9 +29,9 @@ def rows(reward, terminated, **signals):
 def test_each_head_aims_at_its_own_signal_and_slow_value():
     torch.manual_seed(0)
     potential = Potential(3, {"profit": 0.5, "risk": 0.25}, hidden=[4])
-    signals = {"profit": ("objectives", "profit"), "risk": ("objectives", "risk")}
+    signals = {"profit": Column("signals", 1), "risk": Column("signals", 0)}
     loss = PotentialLoss(potential, gamma=0.9, signals=signals)
-    given = rows([9.0, 9.0], [True, False], profit=[1.0, 2.0], risk=[-3.0, -4.0])
+    given = rows([9.0, 9.0], [True, False], [-3.0, -4.0], [1.0, 2.0])
     with torch.no_grad():
         slow = potential.parts(torch.ones(3)).tolist()
         for each in potential.parameters():

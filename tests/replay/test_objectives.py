@@ -6,18 +6,19 @@ from tensordict import TensorDict
 
 from trading_torchrl.data import synthetic_market
 from trading_torchrl.envs import TradingEnv
+from trading_torchrl.envs.terms import OBJECTIVES, TERMS
 from trading_torchrl.modules import fixed_weights, regime_weights
 from trading_torchrl.modules.weights import START
-from trading_torchrl.replay import Novelty, WeighedObjectives
+from trading_torchrl.replay import Novelty, VectorReward, WeighedObjectives
 from trading_torchrl.state_file import load, save
 
 
-def batch(rewards, **terms):
+def batch(rewards, *terms):
     return TensorDict(
         {
             "next": {
                 "reward": torch.tensor(rewards)[:, None],
-                "objectives": {name: torch.tensor(v)[:, None] for name, v in terms.items()},
+                "objectives": {"terms": torch.tensor(terms).T},
             }
         },
         [len(rewards)],
@@ -42,18 +43,28 @@ def test_in_turbulent_bars_risk_counts_more_and_profit_less():
 
 
 def test_the_reward_is_the_weighed_sum():
-    given = batch([9.0, 9.0], profit=[1.0, 2.0], risk=[-4.0, 0.0])
-    weighed = WeighedObjectives(["profit", "risk"], torch.tensor([0.75, 0.25]))(given)
+    given = batch([9.0, 9.0], [1.0, 2.0], [-4.0, 0.0])
+    weighed = WeighedObjectives(torch.tensor([0.75, 0.25]))(given)
     assert weighed["next", "reward"][:, 0].tolist() == [-0.25, 1.5]
     assert weighed["objectives", "parts"].tolist() == [[0.75, -1.0], [1.5, 0.0]]
     assert weighed["objectives", "weights"].tolist() == [[0.75, 0.25]] * 2
     assert (given["next", "reward"] == 9).all()
     assert given.get("objectives", None) is None
-    onto = WeighedObjectives(["profit", "risk"], torch.tensor([0.75, 0.25]), adds="reward")(given)
+    onto = WeighedObjectives(torch.tensor([0.75, 0.25]), adds="reward")(given)
     assert onto["next", "reward"][:, 0].tolist() == [8.75, 10.5]
     each = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
-    rows = WeighedObjectives(["profit", "risk"], lambda rows: each)(given)
+    rows = WeighedObjectives(lambda rows: each)(given)
     assert rows["next", "reward"][:, 0].tolist() == [1.0, 0.0]
+
+
+def test_what_is_added_comes_last_side_by_side():
+    given = batch([9.0, 9.0], [1.0, 2.0], [-4.0, 0.0])
+    given["next", "objectives", "exploration"] = torch.tensor([[0.5], [0.25]])
+    keys = [TERMS, ("objectives", "exploration")]
+    weighed = WeighedObjectives(torch.tensor([0.5, 0.25, 0.25]), keys)(given)
+    assert weighed["next", "reward"][:, 0].tolist() == [-0.375, 1.0625]
+    apart = VectorReward(keys, adds="reward")(given)
+    assert apart["next", "reward"].tolist() == [[1.0, -4.0, 0.5, 9.0], [2.0, 0.0, 0.25, 9.0]]
 
 
 def test_what_was_seen_often_is_not_new():
@@ -84,9 +95,8 @@ def test_terms_of_an_environment_are_weighed_as_its_vector_reward_would_be():
     rows = TradingEnv(market, emit=("objectives",), **made).rollout(80)
     torch.manual_seed(0)
     vector = TradingEnv(market, reward="objectives", **made).rollout(80)
-    names = ("profit", "risk", "activity", "timing", "consistency")
-    weights = fixed_weights({name: START[name] for name in names})
-    weighed = WeighedObjectives(names, weights)(rows)["next", "reward"][..., 0]
+    weights = fixed_weights({name: START[name] for name in OBJECTIVES})
+    weighed = WeighedObjectives(weights)(rows)["next", "reward"][..., 0]
     torch.testing.assert_close(weighed, vector["next", "reward"] @ weights)
 
 
@@ -95,7 +105,10 @@ def test_terms_of_an_environment_are_weighed_as_its_vector_reward_would_be():
     [
         (lambda: fixed_weights({"profit": -1.0, "risk": 2.0}), "weights must not be negative"),
         (lambda: fixed_weights({"profit": 0.0}), "nor all zero"),
-        (lambda: WeighedObjectives(["profit"], torch.ones(2)), "1 objectives need as many"),
+        (
+            lambda: WeighedObjectives(torch.ones(2))(batch([0.0], [1.0])),
+            "1 objectives need as many",
+        ),
         (lambda: Novelty(3, size=-1), "size must not"),
         (lambda: Novelty(3, visits=-1), "visits must not"),
         (lambda: Novelty(3, decay=1.5), "decay must lie"),

@@ -24,19 +24,19 @@ GOES_ON, TERMINATED, TRUNCATED, UNREADABLE = 0, 1, 2, 3
 
 def advance(
     held: Packs[str],
-    rings: Fields,
+    remembered: Tensor | None,
     asked: Fields,
     prices: Tensor,
     measures: Tensor,
     features: Tensor,
     days: Tensor,
     rules: Rules,
-) -> tuple[Packs[str], Fields, Fields, Packs[terms.Key]]:
+) -> tuple[Packs[str], Tensor | None, Fields, Packs[terms.Key]]:
     """One bar.
 
     Args:
         held: fields of :func:`~trading_torchrl.envs.accounts.new_accounts`, packed.
-        rings: what the objectives remember.
+        remembered: what the objectives remember, if they are wanted.
         asked: ``action`` ``[N, A]``, float in [-1, 1] or int64 names; hybrid accounts have the
             names in ``action_name``.
         prices: float64 ``[S * T, columns]``.
@@ -145,24 +145,29 @@ def advance(
         floor=rules.floor,
         cap=rules.cap,
     )
-    values: Fields = {}
-    latest: Fields = {}
-    if rules.judges:
-        values, remembered, latest = objectives.objectives(bar, state, rings, new["since_trade"])
-        new |= remembered
+    views: Tensor | None = None
+    latest: Tensor | None = None
+    if remembered is not None:
+        views, counted, latest = objectives.objectives(
+            bar, state, remembered, new["since_trade"], rules.activity_window
+        )
+        new |= counted
+    reward: Tensor
     if rules.reward == "objectives":
-        reward = torch.stack([values[key] for key in terms.OBJECTIVES], -1)
+        assert views is not None
+        reward = views
     elif callable(rules.reward):
         reward = rules.reward(bar)[:, None]
     else:
-        worth, remembered = rewards.REWARDS[rules.reward](bar, state, rules.risk_aversion)
+        worth, kept = rewards.REWARDS[rules.reward](bar, state, rules.risk_aversion)
         reward = worth[:, None]
-        new |= remembered
+        new |= kept
 
     shown, emitted = look(state | new, measures, features, rules)
     shown["reward"] = reward.float()
     if "objectives" in rules.emit:
-        emitted |= {("objectives", key): value for key, value in values.items()}
+        assert views is not None
+        emitted[terms.TERMS] = views
     emitted |= {
         terms.EMITTED[name][0]: terms.flow(name, bar) for name in rules.emit if name in terms.FLOWS
     }

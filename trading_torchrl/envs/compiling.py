@@ -35,6 +35,11 @@ def compiled_advance(rules: Rules, num_envs: int, device: torch.device) -> Calla
         # Inductor shies away from vector code where many loads are strided, as the prices are.
         # Vector code is faster here all the same.
         # With all values emitted, one loop over everything is slower than several smaller ones.
-        "options": {"cpp.enable_tiling_heuristics": False, "max_fusion_size": 9},
+        # What calls the loops takes longer than a few hundred accounts do, unless it is C++ too.
+        "options": {
+            "cpp.enable_tiling_heuristics": False,
+            "max_fusion_size": 9,
+            "cpp_wrapper": True,
+        },
     }
     return torch.compile(partial(advance, rules=rules), fullgraph=True, dynamic=False, **settings)

@@ -1,83 +1,121 @@
 """The last values of every account.
 
-A ring ``[L, N, K]`` for each remembered value; all accounts write the same row at a step, so that
-neither writing nor reading looks anything up. It keeps what a window needs besides the value that
-comes next, and zeros where an account remembers less. Sums over a window are taken anew at every
-step: running ones would be state to carry, cost as much and drift.
+A ring of rows for each remembered value, all of them in one tensor ``[R, N]``, so that a compiled
+call takes in one and hands over one. All accounts write the same rows at a step, so that neither
+writing nor reading looks anything up. A ring keeps what a window needs besides the value that comes
+next, and zeros where an account remembers less. Sums over a window are taken anew at every step:
+running ones would be state to carry, cost as much and drift.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from math import lcm
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-Fields = dict[str, Tensor]
+
+class Window(NamedTuple):
+    """How far back a value is remembered."""
+
+    length: int
+    """the value that comes next included; at least 2"""
+    width: int
+    """numbers an account"""
+
+
+Windows = Mapping[str, Window]
+
+UNROLLED = 32
+"""Rows that are added one by one: compiled, that is faster than a sum, but long to compile."""
 
 
 class Memory:
-    """Rings of what was seen; :func:`spread` works on them.
+    """What was seen, in ``rows`` float32 ``[R, N]``; :func:`rings` and :func:`spread` read it.
 
     Args:
-        windows: how far each ring looks back, the value that comes next included; at least 2.
-        like: one step's values ``[N, K]`` for each, whose shape and device the ring takes.
+        windows: of the values by name.
+        num_envs: number of accounts N.
+        device: where they live.
     """
 
-    def __init__(self, windows: Mapping[str, int], like: Mapping[str, Tensor]) -> None:
-        self.rings = {
-            name: torch.zeros(window - 1, *like[name].shape, device=like[name].device)
-            for name, window in windows.items()
-        }
+    def __init__(self, windows: Windows, num_envs: int, device: torch.device) -> None:
+        self.windows = {name: Window(*window) for name, window in windows.items()}
+        kept = {name: window.length - 1 for name, window in self.windows.items()}
+        turns = torch.arange(lcm(*kept.values()))[:, None]
+        places, first = [], 0
+        for name, window in self.windows.items():
+            columns = torch.arange(window.width)
+            places.append(first + turns % kept[name] * window.width + columns)
+            first += kept[name] * window.width
+        self.places = torch.cat(places, -1).to(device)
+        """rows ``[turns, K]`` that a step writes, again and again"""
+        self.rows = torch.zeros(first, num_envs, device=device)
         self.step = 0
 
-    def remember(self, latest: Fields, stepping: Tensor | None = None) -> None:
-        """Writes this step's values; accounts that are not ``stepping`` [N] remember none."""
-        for name, ring in self.rings.items():
-            row = ring[self.step % len(ring)]
-            if stepping is None:
-                row.copy_(latest[name])
-            else:
-                # Who sits the step out has its oldest value where all will have theirs by then.
-                rest = ~stepping
-                kept = ring[:, rest].roll(1, 0)
-                row.copy_(latest[name])
-                ring[:, rest] = kept
+    def remember(self, latest: Tensor, stepping: Tensor | None = None) -> None:
+        """Writes a step's values ``[K, N]``; accounts that are not ``stepping`` [N] remember none.
+
+        Values are in the order of their windows.
+        """
+        place = self.places[self.step % len(self.places)]
+        if stepping is None:
+            self.rows.index_copy_(0, place, latest)
+        else:
+            # Who sits the step out has its oldest value where all will have theirs by then.
+            rest = ~stepping
+            found = rings(self.rows[:, rest], self.windows).values()
+            kept = torch.cat([ring.roll(1, 0).flatten(0, 1) for ring in found])
+            self.rows.index_copy_(0, place, latest)
+            self.rows[:, rest] = kept
         self.step += 1
 
     def forget(self, mask: Tensor) -> None:
         """Accounts in ``mask`` [N] remember nothing."""
-        which = mask.nonzero()[:, 0]
-        for ring in self.rings.values():
-            ring.index_fill_(1, which, 0.0)
+        self.rows.index_fill_(1, mask.nonzero()[:, 0], 0.0)
 
     def state(self) -> dict[str, Any]:
         """All there is to it, for :meth:`of`."""
-        rings = {name: ring.clone() for name, ring in self.rings.items()}
-        return {"rings": rings, "step": self.step}
+        windows = {name: tuple(window) for name, window in self.windows.items()}
+        return {"windows": windows, "rows": self.rows.clone(), "step": self.step}
 
     @classmethod
     def of(cls, state: Mapping[str, Any], device: torch.device) -> Memory:
         """The memory a :meth:`state` was taken of."""
-        memory = cls({}, {})
-        memory.rings = {n: ring.to(device, copy=True) for n, ring in state["rings"].items()}
+        rows: Tensor = state["rows"]
+        windows = {name: Window(*window) for name, window in state["windows"].items()}
+        memory = cls(windows, rows.shape[1], device)
+        memory.rows = rows.to(device, copy=True)
         memory.step = state["step"]
         return memory
 
 
+def rings(rows: Tensor, windows: Windows) -> dict[str, Tensor]:
+    """Of ``rows`` ``[R, N]`` each value's ``[length - 1, width, N]``, as views."""
+    sizes = [(window.length - 1) * window.width for window in windows.values()]
+    parts = zip(windows.items(), rows.split(sizes), strict=True)
+    return {name: part.unflatten(0, (-1, window.width)) for (name, window), part in parts}
+
+
 def spread(latest: Tensor, ring: Tensor, n: Tensor) -> Tensor:
-    """n^2 times the variance ``[N, K]`` of an account's last n values, the latest included.
+    """n^2 times the variance ``[K, N]`` of an account's last n values, the latest included.
 
     It takes neither division nor root. The order of the sum depends on where the ring stands, so
     it is exact to float64 rounding.
 
     Args:
-        latest: float32 ``[N, K]``, as the ring keeps it.
-        ring: float32 ``[L, N, K]``.
-        n: ``[N, 1]``, at most L + 1.
+        latest: float32 ``[K, N]``, as the ring keeps it.
+        ring: float32 ``[L, K, N]``.
+        n: ``[N]``, at most L + 1.
     """
-    past, exact = ring.double(), latest.double()
-    total = exact + past.sum(0)
-    square = exact.square() + past.square().sum(0)
+    exact = latest.double()
+    total, square = exact, exact.square()
+    past = ring.double()
+    if len(past) > UNROLLED:
+        total, square = total + past.sum(0), square + past.square().sum(0)
+    else:
+        for row in past.unbind(0):
+            total, square = total + row, square + row.square()
     return (n * square - total * total).clamp(min=0)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from trading_torchrl.envs import memory
+from trading_torchrl.envs.memory import Window, Windows
 from trading_torchrl.envs.terms import Bar, entry_quality, exit_quality, momentum_alignment, var95
 from trading_torchrl.risk import drawdown
 
@@ -18,15 +19,16 @@ ACTIVITY_WINDOW = 20
 PROFIT_WINDOW = 10
 
 
-def windows(activity_window: int) -> dict[str, int]:
+def windows(activity_window: int, assets: int) -> Windows:
     """What the terms remember of every account, and how far back."""
-    return {"profit": PROFIT_WINDOW, "action": activity_window}
+    return {"profit": Window(PROFIT_WINDOW, 1), "action": Window(activity_window, assets)}
 
 
 def objectives(
-    bar: Bar, state: Fields, rings: Fields, idle: Tensor
-) -> tuple[Fields, Fields, Fields]:
-    """The five terms an environment can know ``[N]`` each, the fields and rows they remember.
+    bar: Bar, state: Fields, remembered: Tensor, idle: Tensor, activity_window: int
+) -> tuple[Tensor, Fields, Tensor]:
+    """The five terms an environment can know ``[N, 5]``, the fields that go with them, and what
+    their memory is to take in, ``[1 + A, N]``.
 
     - profit: (realised + 0.3 x change of unrealised) / capital at work x 100, losses x 1.5;
     - risk: -(exp(10 (drawdown - 0.05)) - 1) beyond 5 %, -50 (VaR95 - 0.02) beyond 2 %,
@@ -45,12 +47,13 @@ def objectives(
     held = torch.maximum(bar.units_before.abs(), bar.units.abs()) * bar.fill_price
     profit = earned / held.sum(-1).clamp(min=bar.floor)
     profit = 100 * torch.where(profit < 0, 1.5 * profit, profit)
-    latest = {"profit": profit[:, None].float(), "action": bar.action.float()}
-    count = state["count"][:, None] + 1
+    latest = torch.cat([profit.float()[None], bar.action.T.float()])
+    past = memory.rings(remembered, windows(activity_window, len(latest) - 1))
+    count = state["count"] + 1
     n = count.clamp(max=PROFIT_WINDOW)
-    wobble = (memory.spread(latest["profit"], rings["profit"], n).sqrt() / n)[:, 0]
-    n = count.clamp(max=len(rings["action"]) + 1)
-    swing = memory.spread(latest["action"], rings["action"], n)
+    wobble = memory.spread(latest[0], past["profit"][:, 0], n).sqrt() / n
+    n = count.clamp(max=activity_window)
+    swing = memory.spread(latest[1:], past["action"], n)
 
     fallen = drawdown(bar.equity, bar.peak)
     value = bar.units * bar.price["close"]
@@ -71,14 +74,9 @@ def objectives(
     # Before its first trade an account has been idle for as long as it remembers.
     recent = torch.minimum(state["count"], torch.full_like(state["count"], 3.0))[:, None]
     hasty = torch.where(bar.traded != 0, worth(state["since_trade"] < recent, 0.05), 0.0)
-    active = lively - worth(idle > 50, 0.1) - hasty + worth(bar.action.abs() > 0.3, 0.05)
+    active = lively.T - worth(idle > 50, 0.1) - hasty + worth(bar.action.abs() > 0.3, 0.05)
     timing = 0.5 * entry_quality(bar) + 0.5 * exit_quality(bar) + 0.3 * momentum_alignment(bar)
 
-    values = {
-        "profit": profit,
-        "risk": risk,
-        "activity": active.mean(-1),
-        "timing": timing.mean(-1),
-        "consistency": torch.where(wobble < 0.02, 0.2, -0.1 * wobble),
-    }
-    return values, {"count": state["count"] + 1}, latest
+    consistency = torch.where(wobble < 0.02, 0.2, -0.1 * wobble)
+    values = (profit, risk, active.mean(-1), timing.mean(-1), consistency)
+    return torch.stack([each.float() for each in values], -1), {"count": count}, latest

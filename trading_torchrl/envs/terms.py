@@ -14,6 +14,11 @@ from torch import Tensor
 from trading_torchrl.risk import drawdown
 
 OBJECTIVES = ("profit", "risk", "activity", "timing", "consistency")
+"""In the order of their columns."""
+
+TERMS = ("objectives", "terms")
+"""Where they are."""
+
 NORMAL_95 = 1.645
 
 ACCOUNT = (
@@ -39,7 +44,7 @@ EMITTED: dict[str, tuple[tuple[str, str], ...]] = {
     **{name: (("account", name),) for name in ACCOUNT},
     **{name: (("trade", name),) for name in TRADE},
     "achieved": (("goal", "achieved"),),
-    "objectives": tuple(("objectives", name) for name in OBJECTIVES),
+    "objectives": (TERMS,),
     "index": (("market", "symbol"), ("market", "bar")),
 }
 """Name of each emitted value -> its keys in the tensordict."""
@@ -63,12 +68,14 @@ def dtype_of(name: str) -> torch.dtype:
 
 
 def width_of(key: Key, assets: int) -> int:
-    """1 for a value of the account, the number of assets for one of each."""
+    """1 for a value of the account, the number of assets for one of each, five objectives."""
+    if key == TERMS:
+        return len(OBJECTIVES)
     return assets if NAME_OF[key] in PER_ASSET else 1
 
 
 def wide(emitted: Emitted) -> Emitted:
-    """As they are emitted: ``[N, 1]`` or ``[N, A]``, each in its type."""
+    """As they are emitted: ``[N, 1]``, ``[N, A]`` or ``[N, 5]``, each in its type."""
     ordered = {key: emitted[key] for key in ORDER if key in emitted}
     return {
         key: (value if value.ndim == 2 else value[:, None]).to(dtype_of(key[1]))

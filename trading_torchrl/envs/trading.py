@@ -229,7 +229,7 @@ class TradingEnv(EnvBase):
     def account_bytes(self) -> float:
         """Memory one account takes once it was reset, whatever the market's size."""
         memory = self._now.memory
-        tensors = [*self._now.held.values(), *(memory.rings.values() if memory else ())]
+        tensors = [*self._now.held.values(), *([memory.rows] if memory else [])]
         return sum(each.numel() * each.element_size() for each in tensors) / self.batch_size[0]
 
     def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
@@ -248,16 +248,16 @@ class TradingEnv(EnvBase):
         if now.memory is not None:
             now.memory.forget(mask)
         elif self.rules.judges:
-            windows = objectives.windows(self.rules.activity_window)
-            now.memory = Memory(windows, {"profit": start[:, None], "action": symbol})
+            windows = objectives.windows(self.rules.activity_window, self.rules.assets)
+            now.memory = Memory(windows, n, self.device)
         shown, emitted = accounts.look(now.accounts, self._measures, self._seen, self.rules)
         for flag in ("done", "terminated", "truncated"):
             shown[flag] = torch.zeros((n, 1), dtype=torch.bool, device=self.device)
-        nothing = symbol.new_zeros(symbol.shape, dtype=torch.float64)
         for name in self.rules.emit:
-            like = nothing if name in terms.PER_ASSET else nothing[:, 0]
             for key in terms.EMITTED[name]:
-                emitted.setdefault(key, like)
+                if key not in emitted:
+                    width = terms.width_of(key, self.rules.assets)
+                    emitted[key] = torch.zeros((n, width), device=self.device)
         return self._assemble(shown, pack(terms.wide(emitted)))
 
     def _draw(self) -> tuple[Tensor, Tensor]:
@@ -302,10 +302,10 @@ class TradingEnv(EnvBase):
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
         asked, now = self._asked(tensordict), self._now
-        rings = {} if now.memory is None else now.memory.rings
+        remembered = None if now.memory is None else now.memory.rows
         with torch.no_grad():
             changed, latest, shown, emitted = self._advance(
-                now.held, rings, asked, self._prices, self._measures, self._seen, self._days
+                now.held, remembered, asked, self._prices, self._measures, self._seen, self._days
             )
         stepping = tensordict.get("_step", None)
         if stepping is not None:
@@ -323,7 +323,7 @@ class TradingEnv(EnvBase):
         if stepping is not None:
             after = accounts.merge(stepping, after, now.held)
         now.held = after
-        if now.memory is not None:
+        if now.memory is not None and latest is not None:
             now.memory.remember(latest, stepping)
         seen = self._assemble(shown, emitted)
         return seen if stepping is None else self._stand_still(stepping, seen, tensordict)

@@ -14,10 +14,10 @@ START: Mapping[str, float] = {
     "risk": 0.24,
     "activity": 0.14,
     "timing": 0.10,
-    "exploration": 0.09,
     "consistency": 0.05,
+    "exploration": 0.09,
 }
-"""Weights to begin with, by objective."""
+"""Weights to begin with, by objective; those that an environment can know come first."""
 
 TURBULENT: Mapping[str, float] = {"risk": 1.5, "profit": 0.8}
 """By what the weights of these are multiplied in turbulent bars."""

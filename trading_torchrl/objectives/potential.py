@@ -10,12 +10,21 @@ import torch
 from tensordict import TensorDict, TensorDictBase, unravel_key
 from tensordict.nn import dispatch
 from tensordict.utils import NestedKey
+from torch import Tensor
 from torchrl.objectives import LossModule
 
 from trading_torchrl.checks import check_reduction, check_share
 from trading_torchrl.modules.averages import follow_slowly
 from trading_torchrl.modules.potential import Potential
 from trading_torchrl.objectives.actor_critic import without_masked
+
+
+@dataclass(frozen=True)
+class Column:
+    """One number of several that stand under a key."""
+
+    key: NestedKey
+    at: int
 
 
 class PotentialLoss(LossModule):
@@ -29,8 +38,8 @@ class PotentialLoss(LossModule):
 
     Keyword Args:
         gamma: discount, in [0, 1].
-        signals: where each head's signal is in ``next``, by the head's name; None for one head
-            that learns the reward.
+        signals: where each head's signal is in ``next``, by the head's name: a key, ``[*, 1]``, or
+            a :class:`Column` of one; None for one head that learns the reward.
         in_keys: what the potential sees, in the root and in ``next``.
         reduction: ``"mean"``, ``"sum"`` or ``"none"``, over the batch.
 
@@ -61,7 +70,7 @@ class PotentialLoss(LossModule):
         potential: Potential,
         *,
         gamma: float,
-        signals: Mapping[str, NestedKey] | None = None,
+        signals: Mapping[str, NestedKey | Column] | None = None,
         in_keys: Sequence[NestedKey] = ("observation",),
         reduction: str = "mean",
     ) -> None:
@@ -79,6 +88,8 @@ class PotentialLoss(LossModule):
         self.target_potential = deepcopy(potential).requires_grad_(False)
         self.gamma, self.reduction, self.seen = gamma, reduction, tuple(in_keys)
         self.signals = tuple(signals[name] for name in potential.names)
+        asked = (each.key if isinstance(each, Column) else each for each in self.signals)
+        self._signal_keys = tuple(dict.fromkeys(asked))
 
     def _forward_value_estimator_keys(self, **kwargs: NestedKey) -> None:
         """There is no value estimator: the target is one step."""
@@ -86,7 +97,7 @@ class PotentialLoss(LossModule):
     @property
     def in_keys(self) -> list[NestedKey]:
         """What :meth:`forward` reads."""
-        after = (*self.signals, self.tensor_keys.terminated, *self.seen)
+        after = (*self._signal_keys, self.tensor_keys.terminated, *self.seen)
         return [*self.seen, *(unravel_key(("next", key)) for key in after)]
 
     @in_keys.setter
@@ -107,7 +118,7 @@ class PotentialLoss(LossModule):
         with torch.no_grad():
             ahead = self.target_potential.parts(*(after.get(key) for key in self.seen))
             ahead = ahead.masked_fill(after.get(self.tensor_keys.terminated), 0.0)
-            now = torch.cat([after.get(key) for key in self.signals], -1)
+            now = torch.cat([_signal(after, each) for each in self.signals], -1)
             if now.shape != ahead.shape:
                 raise ValueError(
                     f"signals must be one number a row each, together {list(ahead.shape)}; got"
@@ -122,3 +133,10 @@ class PotentialLoss(LossModule):
             },
             batch_size=torch.Size([]),
         )
+
+
+def _signal(rows: TensorDictBase, place: NestedKey | Column) -> Tensor:
+    """``[*, 1]``."""
+    if isinstance(place, Column):
+        return rows.get(place.key)[..., place.at, None]
+    return rows.get(place)

@@ -11,22 +11,26 @@ from torch import Tensor
 from torchrl.envs import Transform
 
 from trading_torchrl.checks import check_share
+from trading_torchrl.envs.terms import TERMS
 
 Weights = Tensor | Callable[[TensorDictBase], Tensor]
 """``[K]``, or a function of a batch that gives ``[*, K]``."""
+
+EXPLORATION = ("objectives", "exploration")
 
 
 class WeighedObjectives(Transform):
     """The reward of a sampled batch becomes the weighted sum of its objectives.
 
-    Reads ``("objectives", name)`` in ``next``, ``[*, 1]`` each, which an environment built with
-    ``emit=("objectives",)`` shows and :class:`Novelty` adds to. Writes in ``next`` ``reward``
-    ``[*, 1]``, and in the root ``("objectives", "weights")`` and ``("objectives", "parts")``, what
-    each of them added, ``[*, K]``.
+    Reads ``keys`` in ``next``: ``("objectives", "terms")``, ``[*, 5]``, is what an environment
+    built with ``emit=("objectives",)`` shows, ``("objectives", "exploration")`` what
+    :class:`Novelty` adds. Writes in ``next`` ``reward`` ``[*, 1]``, and in the root
+    ``("objectives", "weights")`` and ``("objectives", "parts")``, what each of them added,
+    ``[*, K]``.
 
     Args:
-        names: of the objectives, in the order of their weights.
-        weights: see :mod:`~trading_torchrl.modules.weights`.
+        weights: of all columns; see :mod:`~trading_torchrl.modules.weights`.
+        keys: in ``next``, each with one objective or several, ``[*, k]``; side by side they are K.
         adds: key in ``next``, ``[*, 1]``, that is added with weight 1: a goal's reward, or what
             shaping added.
         reward_key: where the reward is, in ``next``.
@@ -34,33 +38,34 @@ class WeighedObjectives(Transform):
     Example:
         >>> from tensordict import TensorDict
         >>> batch = TensorDict({"next": {
-        ...     "reward": torch.zeros(2, 1), "objectives": {
-        ...         "profit": torch.ones(2, 1), "risk": torch.tensor([[-1.0], [0.0]])}}}, [2])
-        >>> weighed = WeighedObjectives(["profit", "risk"], torch.tensor([0.75, 0.25]))
+        ...     "reward": torch.zeros(2, 1),
+        ...     "objectives": {"terms": torch.tensor([[1.0, -1.0], [1.0, 0.0]])}}}, [2])
+        >>> weighed = WeighedObjectives(torch.tensor([0.75, 0.25]))
         >>> weighed(batch)["next", "reward"][:, 0]
         tensor([0.5000, 0.7500])
     """
 
     def __init__(
         self,
-        names: Sequence[str],
         weights: Weights,
+        keys: Sequence[NestedKey] = (TERMS,),
         *,
         adds: NestedKey | None = None,
         reward_key: NestedKey = "reward",
     ) -> None:
         super().__init__()
-        if isinstance(weights, Tensor) and weights.shape != (len(names),):
-            raise ValueError(
-                f"{len(names)} objectives need as many weights, got {weights.tolist()}"
-            )
-        self.names, self.weights, self.adds, self.reward_key = names, weights, adds, reward_key
+        self.weights, self.keys = weights, tuple(keys)
+        self.adds, self.reward_key = adds, reward_key
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """A batch with its reward weighed."""
         following = tensordict.get("next")
-        terms = torch.cat([following.get(("objectives", name)) for name in self.names], -1)
+        terms = torch.cat([following.get(key) for key in self.keys], -1)
         weights = self.weights if isinstance(self.weights, Tensor) else self.weights(tensordict)
+        if weights.shape[-1] != terms.shape[-1]:
+            raise ValueError(
+                f"{terms.shape[-1]} objectives need as many weights, got {weights.shape[-1]}"
+            )
         parts = weights * terms
         reward = parts.sum(-1, keepdim=True)
         tensordict, following = tensordict.copy(), following.copy()
@@ -79,21 +84,20 @@ class VectorReward(Transform):
     "weights")``, see :class:`~trading_torchrl.envs.Preferences`.
 
     Args:
-        names: of the objectives, read as ``("objectives", name)`` in ``next``.
+        keys: in ``next``, each with one objective or several, ``[*, k]``.
         adds: key in ``next``, ``[*, 1]``, that comes last, as one objective more.
         reward_key: where the reward is, in ``next``.
     """
 
     def __init__(
         self,
-        names: Sequence[str],
+        keys: Sequence[NestedKey] = (TERMS,),
         *,
         adds: NestedKey | None = None,
         reward_key: NestedKey = "reward",
     ) -> None:
         super().__init__()
-        keys: list[NestedKey] = [("objectives", name) for name in names]
-        self.keys = keys if adds is None else [*keys, adds]
+        self.keys = tuple(keys) if adds is None else (*keys, adds)
         self.reward_key = reward_key
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
@@ -157,5 +161,5 @@ class Novelty(Transform):
         self.left *= self.decay
         surprise = following.get("intrinsic", None)
         worth = worth if surprise is None else worth + surprise
-        following.set(("objectives", "exploration"), worth)
+        following.set(EXPLORATION, worth)
         return tensordict.copy().set("next", following)
