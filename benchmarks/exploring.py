@@ -1,6 +1,6 @@
 """What hindsight, curiosity, objectives and all parts together cost; with and without.
 
-    python benchmarks/exploring.py                      # a quarter of an hour
+    python benchmarks/exploring.py                      # twenty-five minutes
     python benchmarks/exploring.py --quick              # a look
 
 Hindsight: batches of 256 from 200,000 rows of a market with goals, sampled as they are and with
@@ -44,7 +44,7 @@ SHOWN: dict[str, list[str]] = {
     "as the recipe trains": ["equity", "share", "value", "index"],
     "nothing else shown": [],
 }
-"""What an environment emits, by name."""
+"""What an environment emits, by name; the first is ``Trading.emitted`` of the recipes."""
 
 PLAIN, CURIOUS = "nothing", "curiosity"
 ALIKE, FULL = "nothing, settings of the full stack", "the full stack"

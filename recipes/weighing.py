@@ -67,10 +67,11 @@ def make_objectives(
             seed=run.seed, gamma=discount(settings), scale=run.reward_scale,
         )  # fmt: skip
     weights, rule = chosen["weights"], chosen["rule"]
-    if list(weights) != list(START):
+    if set(weights) != set(START):
         raise SystemExit(
             f"objectives.weights has one for each of {', '.join(START)}; got {', '.join(weights)}"
         )
+    weights = {name: weights[name] for name in START}
     if rule not in RULES:
         raise SystemExit(f"objectives.rule is null or turbulence, got {rule!r}")
 

@@ -464,7 +464,7 @@ def test_a_new_position_is_not_charged_for_the_time_before_it() -> None:
     assert after_a_while[50:] == pytest.approx(at_once, abs=1e-7)
 
 
-def test_objectives_reward_is_the_terms_in_their_order() -> None:
+def test_objectives_reward_is_the_terms_that_are_shown() -> None:
     rng = np.random.default_rng(6)
     played = play(
         wild_market(80, 3, seed=6),

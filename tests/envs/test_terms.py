@@ -553,11 +553,14 @@ def test_rings_forget_at_an_episodes_end_and_nowhere_else(market: Market) -> Non
     assert (together[TERMS][:60, 1] == whole[TERMS][:, 1]).all()
 
 
-def test_an_account_that_sits_steps_out_remembers_as_if_they_had_not_been(market: Market) -> None:
+@pytest.mark.parametrize("assets", [1, 2])
+def test_an_account_that_sits_steps_out_remembers_as_if_they_had_not_been(
+    market: Market, assets: int
+) -> None:
     """Account 1 sits out every third step; its terms are those of its own bars alone."""
     options: dict[str, Any] = {**MODES["target"], "random_start": False, "random_symbols": False}
-    options |= {"activity_window": 4, "emit": "all", "compiled": False}
-    actions = random_actions("target", 90, 2, 1, seed=11)
+    options |= {"activity_window": 4, "emit": "all", "compiled": False, "assets": assets}
+    actions = random_actions("target", 90, 2, assets, seed=11)
     env = TradingEnv(market, 2, **options)
     seen, rows = env.reset(), []
     for bar, action in enumerate(actions):

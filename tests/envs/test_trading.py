@@ -34,6 +34,7 @@ MODES = {
     "close_fills": {"actions": "target", "fill": "close"},
     "window": {"window": 32, "assets": 2},
     "objectives": {"reward": "objectives", "emit": "all", "short": True},
+    "long_memory": {"reward": "objectives", "actions": "target", "activity_window": 40},
     "professional": {"reward": "professional", "emit": "all"},
     "differential_sharpe": {"reward": "differential_sharpe"},
     "limits": {
@@ -113,7 +114,10 @@ def test_account_reset_at_odd_times_is_untouched_by_others(market):
     assert (quiet["observation"][even] != disturbed["observation"][even]).any()
 
 
-@pytest.mark.parametrize("mode", ["long_only", "objectives", "discrete_short_assets", "hybrid"])
+@pytest.mark.parametrize(
+    "mode",
+    ["long_only", "objectives", "long_memory", "target_assets", "discrete_short_assets", "hybrid"],
+)
 def test_compiled_equals_eager(market, mode):
     eager, compiled = (build(market, 6, compiled=c, **MODES[mode]) for c in (False, True))
     actions = script(eager, 60)

@@ -6,7 +6,7 @@ from tensordict import TensorDict
 from torch.nn.functional import cross_entropy
 from torchrl.data import LazyTensorStorage, ReplayBuffer
 
-from trading_torchrl.envs.reference import Chain
+from trading_torchrl.envs.reference import Chain, SparseMaze
 from trading_torchrl.modules import MLP, Curiosity, make_actor, make_critics
 from trading_torchrl.objectives import ICMLoss, SACLoss
 from trading_torchrl.replay import CuriosityReward
@@ -47,6 +47,29 @@ def test_a_certain_world_holds_no_surprise_for_long():
     assert errors[-1] < 0.01
     assert errors[-1] < 0.05 * errors[0]
     assert float(out["inverse_error"]) < 0.05
+
+
+def test_what_was_never_seen_surprises_more_than_what_was_seen_often():
+    """Or an agent is paid for any move: models of the recipe's size and rates, in half a maze."""
+    torch.manual_seed(0)
+    maze = SparseMaze(size=12, observation="cells")
+    rows = maze.every_step()
+    rows = rows[rows["next", "cell"] != rows["cell"]]  # a wall is no surprise for anyone
+    seen, new = rows[rows["cell"] % 2 == 0], rows[rows["cell"] % 2 == 1]
+    loss = ICMLoss(Curiosity(len(maze.cells), 4, choices=True))
+    optimizer = torch.optim.AdamW(loss.parameters(), lr=1e-3, weight_decay=1e-5, fused=True)
+    for _ in range(400):
+        out = loss(seen[torch.randint(len(seen), (128,))])
+        optimizer.zero_grad()
+        (out["loss_forward"] + out["loss_inverse"]).backward()
+        torch.nn.utils.clip_grad_norm_(loss.parameters(), 1.0)
+        optimizer.step()
+    steps = [
+        ([some["observation"]], some["action"], [some["next", "observation"]])
+        for some in (seen, new)
+    ]
+    known, unknown = (loss.curiosity.surprise(*step).mean() for step in steps)
+    assert unknown > 4 * known
 
 
 @pytest.mark.parametrize("choices", [False, True])

@@ -17,7 +17,7 @@ from running import (
 
 CURIOUS = [
     "icm=on", "icm.encoder=[16]", "icm.change=[16]", "icm.between=[16]", "icm.features=8",
-    "icm.warmup_frames=64", "icm.every=2",
+    "icm.warmup_frames=64", "icm.every=2", "icm.rows=16",
 ]  # fmt: skip
 CURIOUS_NAMES = [each.split("=")[0] for each in CURIOUS]
 BOTH = [
@@ -212,6 +212,7 @@ def test_one_agent_for_all_preferences(tmp_path, loss):
         (["env=pendulum", "her=on"], "has no goals; a market has"),
         (["env=merton", "count_places=true"], "has no places to count"),
         (["icm=on", "icm.every=0"], "icm.every must be a whole number of at least 1"),
+        (["icm=on", "icm.rows=0"], "icm.rows must be a whole number of at least 1"),
         (["icm=on", "icm.eta=-1"], "icm: eta must not be negative, got -1"),
         (["her=on", "her.strategy=best"], "her: strategy must be one of future, final"),
         (["her=on", "her.k=-1"], "her: k must not be negative, got -1"),

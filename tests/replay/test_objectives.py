@@ -25,6 +25,10 @@ def batch(rewards, *terms):
     )
 
 
+def test_weights_are_in_the_order_of_the_columns():
+    assert tuple(START) == (*OBJECTIVES, "exploration")
+
+
 def test_weights_sum_to_1_and_keep_their_proportions():
     assert fixed_weights().tolist() == pytest.approx(list(START.values()))
     doubled = fixed_weights({name: 2 * weight for name, weight in START.items()})

@@ -39,7 +39,7 @@ def compiled_advance(rules: Rules, num_envs: int, device: torch.device) -> Calla
         "options": {
             "cpp.enable_tiling_heuristics": False,
             "max_fusion_size": 9,
-            "cpp_wrapper": True,
+            "cpp_wrapper": device.type == "cpu",
         },
     }
     return torch.compile(partial(advance, rules=rules), fullgraph=True, dynamic=False, **settings)

@@ -29,7 +29,7 @@ class Window(NamedTuple):
 Windows = Mapping[str, Window]
 
 UNROLLED = 32
-"""Rows that are added one by one: compiled, that is faster than a sum, but long to compile."""
+"""Rows that are compiled as so many additions: faster than a sum, but many take long to compile."""
 
 
 class Memory:
@@ -42,14 +42,13 @@ class Memory:
     """
 
     def __init__(self, windows: Windows, num_envs: int, device: torch.device) -> None:
-        self.windows = {name: Window(*window) for name, window in windows.items()}
-        kept = {name: window.length - 1 for name, window in self.windows.items()}
-        turns = torch.arange(lcm(*kept.values()))[:, None]
+        self.windows = dict(windows)
+        turns = torch.arange(lcm(*(window.length - 1 for window in windows.values())))[:, None]
         places, first = [], 0
-        for name, window in self.windows.items():
-            columns = torch.arange(window.width)
-            places.append(first + turns % kept[name] * window.width + columns)
-            first += kept[name] * window.width
+        for window in windows.values():
+            kept = window.length - 1
+            places.append(first + turns % kept * window.width + torch.arange(window.width))
+            first += kept * window.width
         self.places = torch.cat(places, -1).to(device)
         """rows ``[turns, K]`` that a step writes, again and again"""
         self.rows = torch.zeros(first, num_envs, device=device)
@@ -100,22 +99,21 @@ def rings(rows: Tensor, windows: Windows) -> dict[str, Tensor]:
 
 
 def spread(latest: Tensor, ring: Tensor, n: Tensor) -> Tensor:
-    """n^2 times the variance ``[K, N]`` of an account's last n values, the latest included.
+    """n^2 times the variance ``[*, N]`` of an account's last n values, the latest included.
 
     It takes neither division nor root. The order of the sum depends on where the ring stands, so
     it is exact to float64 rounding.
 
     Args:
-        latest: float32 ``[K, N]``, as the ring keeps it.
-        ring: float32 ``[L, K, N]``.
+        latest: float32 ``[*, N]``, as the ring keeps it.
+        ring: float32 ``[L, *, N]``.
         n: ``[N]``, at most L + 1.
     """
-    exact = latest.double()
+    past, exact = ring.double(), latest.double()
     total, square = exact, exact.square()
-    past = ring.double()
-    if len(past) > UNROLLED:
-        total, square = total + past.sum(0), square + past.square().sum(0)
-    else:
+    if torch.compiler.is_compiling() and len(past) <= UNROLLED:
         for row in past.unbind(0):
             total, square = total + row, square + row.square()
+    else:
+        total, square = total + past.sum(0), square + past.square().sum(0)
     return (n * square - total * total).clamp(min=0)

@@ -323,7 +323,8 @@ class TradingEnv(EnvBase):
         if stepping is not None:
             after = accounts.merge(stepping, after, now.held)
         now.held = after
-        if now.memory is not None and latest is not None:
+        if now.memory is not None:
+            assert latest is not None
             now.memory.remember(latest, stepping)
         seen = self._assemble(shown, emitted)
         return seen if stepping is None else self._stand_still(stepping, seen, tensordict)

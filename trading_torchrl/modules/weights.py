@@ -17,14 +17,14 @@ START: Mapping[str, float] = {
     "consistency": 0.05,
     "exploration": 0.09,
 }
-"""Weights to begin with, by objective; those that an environment can know come first."""
+"""Weights to begin with, in the order of the columns: the environment's terms, then exploration."""
 
 TURBULENT: Mapping[str, float] = {"risk": 1.5, "profit": 0.8}
 """By what the weights of these are multiplied in turbulent bars."""
 
 
 def fixed_weights(weights: Mapping[str, float] = START) -> Tensor:
-    """As given, brought to a sum of 1: ``[K]``.
+    """As given, brought to a sum of 1: ``[K]``, in the order given, which is to be the columns'.
 
     Example:
         >>> fixed_weights({"profit": 3.0, "risk": 1.0})
