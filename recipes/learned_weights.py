@@ -8,7 +8,7 @@ from math import isnan
 from typing import Any
 
 import torch
-from checks import check_above_0, check_rate, check_whole
+from checks import check_above_0, check_rate, check_whole, there
 from objectives import Objectives, entropy, told
 from tasks import seen_by
 from tasks.trading import Trading
@@ -170,7 +170,8 @@ def make_learned(
     check_whole("objectives", settings, "every", "accounts", "collect_every", "buffer_size")
     env = task.meta(settings["accounts"], seed)
     stored = StoredByIndex.of(env.base_env if isinstance(env, TransformedEnv) else env)
-    network = WeightNetwork(task.inputs, START, settings["hidden"])
+    most = there("objectives", settings, "most")
+    network = WeightNetwork(task.inputs, START, settings["hidden"], most)
     result = make_critics(task.inputs, task.actions, [64, 64], task.in_keys)
     loss = WeightLoss(
         network, agent.actor_network, agent.qvalue_network, result,

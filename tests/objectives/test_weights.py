@@ -74,6 +74,33 @@ def made(actor=None, network=None, qvalue=None, result=None, **settings):
     )
 
 
+def test_no_weight_is_over_the_limit_and_it_learns_as_if_there_were_none():
+    torch.manual_seed(0)
+    network = WeightNetwork(3, {"a": 0.5, "b": 0.3, "c": 0.2}, [8], most=0.6)
+    seen = torch.randn(64, 3)
+    torch.testing.assert_close(network(seen), network.free(seen))  # so it begins
+    with torch.no_grad():
+        for each in network.parameters():
+            each.normal_(std=0.6)
+    free, used = network.free(seen), network(seen)
+    over = free.amax(-1) > 0.6
+    assert 10 < over.sum() < 60
+    torch.testing.assert_close(used.sum(-1), torch.ones(64))
+    torch.testing.assert_close(used[over].amax(-1), torch.full((int(over.sum()),), 0.6))
+    torch.testing.assert_close(used[~over], free[~over])
+    assert (used >= 0).all()
+    assert used.argsort(-1).equal(free.argsort(-1))
+    slopes = []
+    for most in (0.6, 1.0):
+        limited = deepcopy(network)
+        limited.most = most
+        torch.manual_seed(1)  # the same actor
+        loss = made(network=limited, qvalue=critics(good, easy, good))
+        loss(rows())["loss_weights"].backward()
+        slopes.append([each.grad for each in limited.parameters()])
+    assert all(one.equal(other) for one, other in zip(*slopes, strict=True))
+
+
 def test_alignments_by_hand():
     loss, given = made(), rows()
     action = loss._acted(given)[:, 0]
@@ -171,6 +198,9 @@ def test_what_does_not_fit_is_refused(changed, said):
         made(**changed)
     with pytest.raises(ValueError, match="weights to begin with must be above 0"):
         WeightNetwork(3, {"good": 1.0, "easy": 0.0})
+    for most in (0.5, 0.55, 1.1):
+        with pytest.raises(ValueError, match="most must be at most 1 and above 1 / 2"):
+            WeightNetwork(3, {"good": 0.6, "easy": 0.4}, most=most)
 
 
 def test_rows_that_a_mask_leaves_out_count_nowhere():

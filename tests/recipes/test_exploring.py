@@ -203,6 +203,7 @@ def test_one_agent_for_all_preferences(tmp_path, loss):
         (["objectives=fixed", "objectives.rule=best"], "objectives.rule is null or turbulence"),
         (["objectives=fixed", "objectives.weights.risk=-1"], "objectives: weights must not be"),
         (["objectives=fixed", "+objectives.weights.luck=1"], "objectives.weights has one for each"),
+        (["objectives=learned", "objectives.most=0.2"], "objectives: most must be at most 1"),
         (["objectives=fixed", "objectives.novelty.decay=2"], "objectives: decay must lie"),
         (["shaping=hand", "window=8"], "shaping=hand: nobody wrote a potential for trading as it"),
         (["shaping=hand", "shaping.weight=2"], "shaping: weight must lie between 0 and most=1.0"),

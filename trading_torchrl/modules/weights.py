@@ -53,6 +53,19 @@ def regime_weights(
     return torch.where(turbulent[..., None], other, quiet)
 
 
+def capped(weights: Tensor, most: float) -> Tensor:
+    """Weights ``[*, K]`` moved towards even ones just so far that none is over ``most``.
+
+    Example:
+        >>> capped(torch.tensor([[0.9, 0.1, 0.0], [0.5, 0.3, 0.2]]), most=0.6)
+        tensor([[0.6000, 0.2231, 0.1769],
+                [0.5000, 0.3000, 0.2000]])
+    """
+    even = 1 / weights.shape[-1]
+    apart, furthest = weights - even, most - even
+    return even + apart * (furthest / apart.amax(-1, keepdim=True).clamp(min=furthest))
+
+
 class WeightNetwork(nn.Module):
     """Weights of K objectives for what is seen: they sum to 1, and begin near those given.
 
@@ -60,6 +73,8 @@ class WeightNetwork(nn.Module):
         inputs: sum of the widths of what is seen.
         weights: to begin with, by objective; all above 0.
         hidden: widths of the hidden layers.
+        most: of any weight, above 1 / K: see :func:`capped`. It learns as if there were no such
+            limit, or what is at it could not tell which way to go.
 
     Example:
         >>> network = WeightNetwork(5, {"profit": 0.75, "risk": 0.25})
@@ -72,12 +87,18 @@ class WeightNetwork(nn.Module):
         inputs: int,
         weights: Mapping[str, float] = START,
         hidden: Sequence[int] = (128, 32),
+        most: float = 1.0,
     ) -> None:
         super().__init__()
         start = fixed_weights(weights)
         if not bool((start > 0).all()):
             raise ValueError(f"weights to begin with must be above 0, got {dict(weights)}")
-        self.names = tuple(weights)
+        self.names, self.most = tuple(weights), most
+        if not (1 / len(start) < most <= 1 and bool((start <= most).all())):
+            raise ValueError(
+                f"most must be at most 1 and above 1 / {len(start)}, and no weight to begin with"
+                f" above it; got {most} and {dict(weights)}"
+            )
         self.network = MLP(inputs, hidden, len(self.names))
         last = self.network.layers[-1]
         assert isinstance(last, nn.Linear)
@@ -85,6 +106,10 @@ class WeightNetwork(nn.Module):
             last.weight.zero_()
             last.bias.copy_(start.log())
 
+    def free(self, *seen: Tensor) -> Tensor:
+        """``[*, K]``, without a limit: what learns."""
+        return self.network(*seen).softmax(-1)
+
     def forward(self, *seen: Tensor) -> Tensor:
         """``[*, K]``."""
-        return self.network(*seen).softmax(-1)
+        return capped(self.free(*seen), self.most) if self.most < 1 else self.free(*seen)

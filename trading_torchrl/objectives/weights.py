@@ -133,7 +133,7 @@ class WeightLoss(LossModule):
         kept = kept_by(self, tensordict, misfit)
         rows = slice(None) if kept is None else kept
         alignment = self.alignment(tensordict, rows)
-        weights = self.weight_network(*(tensordict.get(key) for key in self.seen))
+        weights = self.weight_network.free(*(tensordict.get(key) for key in self.seen))
         spread = -(weights * weights.clamp(min=1e-12).log()).sum(-1)
         gained = (weights * alignment).sum(-1)
         return TensorDict._new_unsafe(
