@@ -58,7 +58,7 @@ def capped(weights: Tensor, most: float) -> Tensor:
 
     Example:
         >>> capped(torch.tensor([[0.9, 0.1, 0.0], [0.5, 0.3, 0.2]]), most=0.6)
-        tensor([[0.6000, 0.2231, 0.1769],
+        tensor([[0.6000, 0.2235, 0.1765],
                 [0.5000, 0.3000, 0.2000]])
     """
     even = 1 / weights.shape[-1]
