@@ -13,13 +13,12 @@ from objectives import Objectives, entropy, told
 from tasks import seen_by
 from tasks.trading import Trading
 from tensordict import TensorDictBase, unravel_key
-from torch import Tensor
 from torchrl.collectors import Collector
 from torchrl.data import LazyTensorStorage, ReplayBuffer
 from torchrl.envs import TransformedEnv
 from torchrl.objectives import LossModule
 
-from trading_torchrl.descent import differentiate
+from trading_torchrl.descent import Adam, differentiate
 from trading_torchrl.envs.goals import ACHIEVED, DESIRED
 from trading_torchrl.envs.preferences import WEIGHTS
 from trading_torchrl.modules import WeightNetwork, make_critics
@@ -89,7 +88,7 @@ class LearnedWeights(Objectives):
         vector: VectorReward,
         loss: WeightLoss,
         rows: MetaRows,
-        optimizers: Mapping[str, torch.optim.Optimizer],
+        optimizers: Mapping[str, Adam],
         settings: Mapping[str, Any],
     ) -> None:
         super().__init__(task, novelty)
@@ -107,16 +106,20 @@ class LearnedWeights(Objectives):
         super().load_state_dict(state)
         self.losses = None
 
-    def learn(self, update: int) -> list[str]:
-        """One step of weights and of critics of the result, if it is their turn."""
+    def learn(self, update: int, pace: float) -> list[str]:
+        """One step of weights and of critics of the result, if it is their turn.
+
+        Weights that went on moving while the agent slows down would leave it behind.
+        """
         if not update % self.settings["collect_every"]:
             self.rows.collect()
         if update % self.settings["every"]:
             return []
         self.losses = losses = self.loss(self.rows.sample())
+        self.optimizers["weights"].lr = pace * self.settings["lr"]
         for name, optimizer in self.optimizers.items():
-            trained = optimizer.param_groups[0]["params"]
-            norm = differentiate(losses[f"loss_{name}"], trained, self.settings["max_grad_norm"])
+            trained, longest = optimizer.parameters, self.settings["max_grad_norm"]
+            norm = differentiate(losses[f"loss_{name}"], trained, longest)
             if isnan(norm):
                 return broken(losses) or [name]
             optimizer.step()
@@ -184,12 +187,9 @@ def make_learned(
     replay = ReplayBuffer(
         storage=LazyTensorStorage(settings["buffer_size"]), batch_size=BATCH, transform=stored
     )
-    trained: dict[str, list[Tensor]] = {
-        "weights": list(network.parameters()), "result": list(result.parameters())
-    }  # fmt: skip
-    rates = {"weights": settings["lr"], "result": settings["result_lr"]}
-    optimizers: dict[str, torch.optim.Optimizer] = {
-        name: torch.optim.Adam(each, lr=rates[name], fused=True) for name, each in trained.items()
+    optimizers = {
+        "weights": Adam(network.parameters(), lr=settings["lr"]),
+        "result": Adam(result.parameters(), lr=settings["result_lr"]),
     }
     rows = MetaRows(collector, replay, task, scale)
     return LearnedWeights(task, novelty, vector, loss, rows, optimizers, settings)

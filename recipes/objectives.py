@@ -46,8 +46,11 @@ class Objectives(ABC):
         self.novelty.see(place)
         batch.set(("next", "place"), place)
 
-    def learn(self, update: int) -> list[str]:
-        """A step of what is learned, if it is its turn; what is not finite."""
+    def learn(self, update: int, pace: float) -> list[str]:
+        """A step of what is learned, if it is its turn; what is not finite.
+
+        ``pace`` is the agent's learning rate, as a share of its first.
+        """
         return []
 
     @abstractmethod

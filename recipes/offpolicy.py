@@ -150,7 +150,7 @@ def main(config: DictConfig) -> None:
                     if shaping:  # getting somewhere is paid in advance
                         sample = shaping.shape(sample, count["frames"])
                     if objectives:  # they take the reward's place; a goal's they are added to
-                        wrong = wrong or objectives.learn(count["updates"])
+                        wrong = wrong or objectives.learn(count["updates"], optimizer.lr / run.lr)
                         sample = objectives.weigh(sample)
                     losses = loss(sample)
                     total = sum(losses[each] for each in summed)

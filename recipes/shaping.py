@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from math import isnan
 from typing import Any
 
-import torch
 from checks import check_above_0, check_rate, check_whole, plainly
 from tasks import Front, FrontTrading, Task, seen_by
 from tensordict import TensorDictBase
 from tensordict.utils import NestedKey
 
-from trading_torchrl.descent import differentiate
+from trading_torchrl.descent import Adam, differentiate
 from trading_torchrl.modules import Potential
 from trading_torchrl.monitoring import broken
 from trading_torchrl.objectives import PotentialLoss
@@ -28,13 +27,12 @@ class Learned:
     """A potential that learns beside an agent; its gradients and the agent's never meet."""
 
     loss: PotentialLoss
-    optimizer: torch.optim.Optimizer
+    optimizer: Adam
     every: int
     tau: float
     longest: float
 
     def __post_init__(self) -> None:
-        self.trained = [each for each in self.loss.parameters() if each.requires_grad]
         self.losses: TensorDictBase | None = None
 
     def learn(self, sample: TensorDictBase, update: int) -> list[str]:
@@ -42,7 +40,8 @@ class Learned:
         if update % self.every:
             return []
         self.losses = self.loss(sample)
-        if isnan(differentiate(self.losses["loss_potential"], self.trained, self.longest)):
+        trained = self.optimizer.parameters
+        if isnan(differentiate(self.losses["loss_potential"], trained, self.longest)):
             return broken(self.losses) or ["potential"]
         self.optimizer.step()
         self.loss.update_targets(self.tau)
@@ -153,7 +152,7 @@ def make_shaping(settings: Mapping[str, Any] | None, task: Task, gamma: float) -
     loss = PotentialLoss(potential, gamma=gamma, signals=signals, in_keys=seen)
     reward = PotentialShaping(potential, seen, gamma=gamma, **adds)
     trained = [each for each in loss.parameters() if each.requires_grad]
-    optimizer = torch.optim.Adam(trained, lr=settings["lr"], fused=True)
+    optimizer = Adam(trained, lr=settings["lr"])
     own = {name: settings[name] for name in ("every", "tau")}
     learned = Learned(loss, optimizer, **own, longest=settings["max_grad_norm"])
     return Shaped(reward, learned, {})

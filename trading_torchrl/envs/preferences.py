@@ -106,8 +106,8 @@ class PreferencesAnew(Transform):
         """A batch with a preference for each row."""
         even = torch.rand(*tensordict.shape, self.objectives).clamp(min=1e-12)
         weights = spread(even, self.least)
-        following = tensordict.get("next").copy().set(WEIGHTS, weights)
-        return tensordict.copy().set(WEIGHTS, weights).set("next", following)
+        tensordict = tensordict.copy().set(WEIGHTS, weights)
+        return tensordict.set(("next", *WEIGHTS), weights)
 
 
 def check_least(least: float, objectives: int) -> None:

@@ -117,13 +117,14 @@ class CuriosityReward(Transform):
         intrinsic = (self.eta / deviation * error).clamp(max=self.most)
         on = self.frames >= self.warmup_frames and self.batches >= self.warmup_batches
         intrinsic = (intrinsic if on else torch.zeros_like(intrinsic)).unsqueeze(-1)
-        tensordict, following = tensordict.copy(), following.copy()
+        tensordict = tensordict.copy()  # and all that is nested in it
+        following = tensordict.get("next")
         following.set("intrinsic", intrinsic)
         added = (self.share * intrinsic).clamp(max=self.cap * max(extrinsic, 1.0))
         following.set("added", added)
         if on and self.share:
             following.set(self.reward_key, (1 - self.share) * reward + added)
-        return tensordict.set("next", following)
+        return tensordict
 
     @torch.no_grad()
     def _remember(self, error: Tensor, reward: Tensor) -> list[float]:

@@ -144,9 +144,8 @@ class Hindsight(Transform):
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """A batch with its goals replaced, and paid for."""
-        tensordict = tensordict.copy()
-        following = tensordict.get("next").copy()
-        tensordict.set("next", following)
+        tensordict = tensordict.copy()  # and all that is nested in it
+        following = tensordict.get("next")
         asked = tensordict.get(self.desired_key)
         time, account = tensordict.get(TIME), tensordict.get(ACCOUNT).long()
         goal_time, goal_account, there = self._elsewhere(time, account)

@@ -68,13 +68,13 @@ class WeighedObjectives(Transform):
             )
         parts = weights * terms
         reward = parts.sum(-1, keepdim=True)
-        tensordict, following = tensordict.copy(), following.copy()
+        tensordict = tensordict.copy()  # and all that is nested in it
+        following = tensordict.get("next")
         if self.adds is not None:
             reward = following.get(self.adds) + reward
         following.set(self.reward_key, reward)
         tensordict.set(("objectives", "weights"), weights.expand_as(terms))
-        tensordict.set(("objectives", "parts"), parts)
-        return tensordict.set("next", following)
+        return tensordict.set(("objectives", "parts"), parts)
 
 
 class VectorReward(Transform):
@@ -102,9 +102,11 @@ class VectorReward(Transform):
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """A batch with a reward for each objective."""
+        tensordict = tensordict.copy()  # and all that is nested in it
         following = tensordict.get("next")
         terms = torch.cat([following.get(key) for key in self.keys], -1)
-        return tensordict.copy().set("next", following.copy().set(self.reward_key, terms))
+        following.set(self.reward_key, terms)
+        return tensordict
 
 
 class Novelty(Transform):
@@ -153,7 +155,8 @@ class Novelty(Transform):
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """A batch with what was new in it."""
-        following = tensordict.get("next").copy()
+        tensordict = tensordict.copy()  # and all that is nested in it
+        following = tensordict.get("next")
         place = following.get("place")
         visits = self.visited[place.clamp(min=0)]
         new = (visits < self.visits) & (place >= 0)
@@ -162,4 +165,4 @@ class Novelty(Transform):
         surprise = following.get("intrinsic", None)
         worth = worth if surprise is None else worth + surprise
         following.set(EXPLORATION, worth)
-        return tensordict.copy().set("next", following)
+        return tensordict

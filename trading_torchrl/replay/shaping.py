@@ -95,11 +95,12 @@ class PotentialShaping(Transform):
     @torch.no_grad()
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """A batch with its rewards shaped."""
-        following = tensordict.get("next").copy()
+        tensordict = tensordict.copy()  # and all that is nested in it
+        following = tensordict.get("next")
         added = self._added(tensordict, following)
         following.set("shaping", added)
         following.set(self.reward_key, following.get(self.reward_key) + added)
-        return tensordict.copy().set("next", following)
+        return tensordict
 
     @torch.no_grad()
     def _step(self, tensordict: TensorDictBase, next_tensordict: TensorDictBase) -> TensorDictBase:
