@@ -145,6 +145,15 @@ def test_weights_are_learned_on_bars_of_their_own(tmp_path, settings):
     assert same(whole, stopped_and_resumed(tmp_path / "halves", settings, 360))
 
 
+def test_weights_slow_down_as_the_agent_does(tmp_path):
+    settings = [*MARKET, *WEIGHING, "objectives.every=1", "objectives.lr=1e-4", "lr=1e-12"]
+    moved = []
+    for last in ("1e-12", "1e-15"):  # of an agent that all but stands still
+        told = trained(tmp_path / last, *settings, f"lr_end={last}")["objectives"]
+        moved.append(sum(abs(told[f"reward/{name}_weight"] - start) for name, start in WEIGHED))
+    assert moved[1] < 0.7 * moved[0], moved
+
+
 @pytest.mark.parametrize("window", ["null", "8"])
 def test_one_agent_for_all_preferences_on_a_market(tmp_path, window):
     settings = [*MARKET, "objectives=pareto", "objectives.points=2", f"window={window}"]
