@@ -4,7 +4,9 @@ from trading_torchrl.envs.goals import DesiredGoal, Goal, GoalAfterGoal, ReachRe
 from trading_torchrl.envs.migration import ContinuousInDiscrete, DiscreteInContinuous
 from trading_torchrl.envs.oracles import OraclePolicy, solve_bands
 from trading_torchrl.envs.preferences import Preferences, PreferencesAnew, preferring
+from trading_torchrl.envs.running_option import RunningOption
 from trading_torchrl.envs.settings import LONG_ONLY, LONG_SHORT
+from trading_torchrl.envs.signals import Signals, signals_of
 from trading_torchrl.envs.terms import Bar
 from trading_torchrl.envs.trading import TradingEnv
 from trading_torchrl.envs.transforms import MarketWindow
@@ -23,7 +25,10 @@ __all__ = [
     "Preferences",
     "PreferencesAnew",
     "ReachReturn",
+    "RunningOption",
+    "Signals",
     "TradingEnv",
     "preferring",
+    "signals_of",
     "solve_bands",
 ]

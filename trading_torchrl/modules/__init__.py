@@ -1,6 +1,7 @@
 """Networks and distributions of the agents."""
 
 from trading_torchrl.modules.averages import follow_slowly, frozen, moving
+from trading_torchrl.modules.controller import Controller
 from trading_torchrl.modules.curiosity import Curiosity, Surprise
 from trading_torchrl.modules.discrete import (
     make_discrete_actor,
@@ -25,6 +26,8 @@ from trading_torchrl.modules.normalised import (
     NormalisedEnsembleMLP,
     make_normalised_critics,
 )
+from trading_torchrl.modules.option_policy import OptionPolicy
+from trading_torchrl.modules.options import Levels, Option, Scene, trading_options
 from trading_torchrl.modules.per_symbol import PerSymbolMLP, SymbolHeads
 from trading_torchrl.modules.potential import Potential, TradingPotential
 from trading_torchrl.modules.squashed_normal import SquashedNormal
@@ -33,15 +36,20 @@ from trading_torchrl.modules.weights import WeightNetwork, fixed_weights, regime
 __all__ = [
     "MLP",
     "BatchRenorm",
+    "Controller",
     "Curiosity",
     "Ensemble",
     "EnsembleMLP",
     "EpsilonGreedy",
+    "Levels",
     "Network",
     "NoisyTanh",
     "NormalisedEnsembleMLP",
+    "Option",
+    "OptionPolicy",
     "PerSymbolMLP",
     "Potential",
+    "Scene",
     "SquashedNormal",
     "Surprise",
     "SymbolHeads",
@@ -61,4 +69,5 @@ __all__ = [
     "make_value",
     "moving",
     "regime_weights",
+    "trading_options",
 ]

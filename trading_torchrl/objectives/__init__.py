@@ -9,6 +9,7 @@ from trading_torchrl.objectives.discrete_sac import DiscreteSACLoss
 from trading_torchrl.objectives.dqn import DQNLoss
 from trading_torchrl.objectives.from_torchrl import FromTorchRL
 from trading_torchrl.objectives.iql import IQLLoss, expectile_loss
+from trading_torchrl.objectives.options import OptionsLoss
 from trading_torchrl.objectives.potential import Column, PotentialLoss
 from trading_torchrl.objectives.redq import REDQLoss
 from trading_torchrl.objectives.sac import SACLoss
@@ -28,6 +29,7 @@ __all__ = [
     "FromTorchRL",
     "ICMLoss",
     "IQLLoss",
+    "OptionsLoss",
     "PotentialLoss",
     "REDQLoss",
     "SACLoss",

@@ -4,6 +4,7 @@ from trading_torchrl.replay.curious import CuriosityReward
 from trading_torchrl.replay.hindsight import Hindsight
 from trading_torchrl.replay.objectives import Novelty, VectorReward, WeighedObjectives
 from trading_torchrl.replay.saved import fill, load_replay, save_replay, spec_of
+from trading_torchrl.replay.segments import Segments
 from trading_torchrl.replay.shaping import PotentialShaping
 from trading_torchrl.replay.stored_by_index import StoredByIndex
 
@@ -12,6 +13,7 @@ __all__ = [
     "Hindsight",
     "Novelty",
     "PotentialShaping",
+    "Segments",
     "StoredByIndex",
     "VectorReward",
     "WeighedObjectives",

@@ -1,0 +1,72 @@
+"""Which option an account is carrying out: it travels with the rows, from step to step."""
+
+from __future__ import annotations
+
+import torch
+from tensordict import TensorDictBase
+from torchrl.data import Categorical, Composite, TensorSpec, Unbounded
+from torchrl.envs import Transform
+
+INDEX, STEPS = ("option", "index"), ("option", "steps")
+ENTERED, LASTED = ("option", "entered"), ("option", "lasted")
+ALLOWED, LOG_PROB = ("option", "allowed"), ("option", "log_prob")
+
+NONE = -1
+"""Index before the first choice of an episode."""
+
+AT_FIRST = {INDEX: NONE, STEPS: 0, ENTERED: False, LASTED: 1.0}
+TYPES = {
+    INDEX: torch.int64,
+    STEPS: torch.int64,
+    ENTERED: torch.bool,
+    LASTED: torch.float32,
+}
+
+
+class RunningOption(Transform):
+    """Carries the option of each account on to its next step, and lets it go at a reset.
+
+    A policy finds in the root, ``[N, 1]`` each, and writes anew:
+
+    - ``("option", "index")``, int64: which option runs; -1 before the first choice;
+    - ``("option", "steps")``, int64: bars it has acted on; one more in ``next``;
+    - ``("option", "entered")``, bool: whether there has been a position since it began;
+    - ``("option", "lasted")``, float32: how likely it was to last until now.
+
+    Nothing of it lives in the environment or in the policy, so that worker processes, replay
+    buffers and checkpoints handle it as any other value.
+
+    Args:
+        num_envs: number of accounts N.
+    """
+
+    def __init__(self, num_envs: int) -> None:
+        super().__init__(in_keys=[], out_keys=list(AT_FIRST))
+        self.num_envs = num_envs
+
+    def _reset(
+        self, tensordict: TensorDictBase | None, tensordict_reset: TensorDictBase
+    ) -> TensorDictBase:
+        # Of accounts that are not reset the environment keeps what they had.
+        for key, value in AT_FIRST.items():
+            first = torch.full((self.num_envs, 1), value, dtype=TYPES[key])
+            tensordict_reset.set(key, first.to(tensordict_reset.device))
+        return tensordict_reset
+
+    def _step(self, tensordict: TensorDictBase, next_tensordict: TensorDictBase) -> TensorDictBase:
+        for key in AT_FIRST:
+            next_tensordict.set(key, tensordict.get(key))
+        return next_tensordict.set(STEPS, next_tensordict.get(STEPS) + 1)
+
+    def transform_observation_spec(self, observation_spec: TensorSpec) -> TensorSpec:
+        """Adds all four."""
+        assert isinstance(observation_spec, Composite)
+        device = observation_spec.device
+        for key, dtype in TYPES.items():
+            flag = dtype == torch.bool
+            observation_spec[key] = (
+                Categorical(2, (self.num_envs, 1), device=device, dtype=dtype)
+                if flag
+                else Unbounded((self.num_envs, 1), device=device, dtype=dtype)
+            )
+        return observation_spec

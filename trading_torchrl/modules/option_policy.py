@@ -1,0 +1,176 @@
+"""A policy that carries options out: ends them, chooses the next, acts by the one that runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from tensordict import TensorDictBase
+from tensordict.nn import TensorDictModule, TensorDictModuleBase
+from tensordict.utils import NestedKey
+from torch import Tensor
+from torchrl.envs.utils import ExplorationType, exploration_type
+
+from trading_torchrl.envs.running_option import (
+    ALLOWED,
+    ENTERED,
+    INDEX,
+    LASTED,
+    LOG_PROB,
+    STEPS,
+)
+from trading_torchrl.modules.discrete import NEVER
+from trading_torchrl.modules.options import Option, Scene, acted, allowed, ends
+
+ENDED, RULE = ("option", "ended"), ("option", "rule")
+SHARE, EQUITY, UNREALISED = ("account", "share"), ("account", "equity"), ("account", "unrealised")
+
+GOES_ON, BY_TIME, BY_PURPOSE = 0, 1, 2
+"""What became of the option that ran before, in ``("option", "ended")``."""
+
+
+class OptionPolicy(TensorDictModuleBase):
+    """Carries options out, one an account.
+
+    At each bar the option that runs may end; where it does, and in a new episode, the controller
+    chooses among those that may start. Then the option acts. While it explores, ends and choices
+    are drawn; else the likeliest option is chosen, and one ends when it was as likely as not to
+    have ended by then.
+
+    Reads what the controller sees, ``signals``, ``account`` (``share``, ``equity`` and
+    ``unrealised``) and the state of :class:`~trading_torchrl.envs.running_option.RunningOption`,
+    and writes that anew. Writes besides, ``[*, 1]`` but for ``allowed`` ``[*, K]``:
+
+    - ``action``, float32;
+    - ``("option", "rule")``, the action by the option's rule;
+    - ``("option", "ended")``, int64: what became of the option before, 0 it goes on, 1 time was up,
+      2 its purpose was met;
+    - ``("option", "allowed")``, bool: which could be chosen;
+    - ``("option", "log_prob")``: of the choice, 0 where there was none.
+
+    Args:
+        options: K of them; in every scene at least one may start.
+        controller: reads what it sees ``[*, ...]``, writes ``("option", "logits")`` ``[*, K]``.
+        cap: largest position, as a share of equity.
+        action: ``rule``; ``scaled``, the agent's times the option's scale; or ``blend`` of both.
+        actor: the agent, which reads its keys and writes ``action``; not for ``rule``.
+        blend: part of the agent's action in a blend.
+        temperature: of the choice.
+    """
+
+    temperature: Tensor
+
+    def __init__(
+        self,
+        options: Sequence[Option],
+        controller: TensorDictModule,
+        *,
+        cap: float,
+        action: Literal["rule", "scaled", "blend"] = "rule",
+        actor: TensorDictModule | None = None,
+        blend: float = 0.5,
+        temperature: float = 1.0,
+    ) -> None:
+        super().__init__()
+        if action not in ("rule", "scaled", "blend"):
+            raise ValueError(f"action must be rule, scaled or blend, got {action!r}")
+        if (actor is None) != (action == "rule"):
+            raise ValueError(
+                f"action={action} needs an actor" if actor is None else "rules have no use for one"
+            )
+        if not 0 <= blend <= 1:
+            raise ValueError(f"blend must lie in [0, 1], got {blend}")
+        if not 0 < temperature < float("inf"):
+            raise ValueError(f"temperature must be above 0, got {temperature}")
+        self.options, self.cap = list(options), cap
+        self.controller, self.actor = controller, actor
+        self.part = {"rule": 0.0, "scaled": 1.0, "blend": blend}[action]
+        self.register_buffer("temperature", torch.tensor(float(temperature)))
+        scales = torch.tensor([option.scale for option in self.options])
+        self.register_buffer("scales", scales, persistent=False)
+        acts = () if actor is None else actor.in_keys
+        seen: dict[NestedKey, None] = dict.fromkeys([*controller.in_keys, *acts])
+        state = [INDEX, STEPS, ENTERED, LASTED]
+        self.in_keys = [*seen, "signals", SHARE, EQUITY, UNREALISED, *state]
+        self.out_keys = ["action", RULE, ENDED, ALLOWED, LOG_PROB, *state]
+
+    @torch.no_grad()
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Ends, chooses, acts."""
+        explores = exploration_type() not in (ExplorationType.DETERMINISTIC, ExplorationType.MODE)
+        before = self.scene(tensordict)
+        index, lasted = (tensordict.get(key)[..., 0] for key in (INDEX, LASTED))
+        runs = index >= 0
+        ended, lasted = self._ended(before, index, lasted, explores)
+        chooses = ~runs | (ended != GOES_ON)
+        steps = torch.where(chooses, 0, before.steps)
+        held = before.held != 0
+        entered = held | (before.entered & ~chooses)
+        scene = before._replace(steps=steps, entered=entered)
+
+        may = allowed(self.options, scene)
+        log_prob = torch.zeros_like(lasted)
+        if bool(chooses.any()):
+            chosen, log_prob = self._choose(tensordict, chooses, may, explores)
+            index = torch.where(chooses, chosen, index)
+        rule = acted(self.options, scene, index)
+        lasted = torch.where(chooses, 1.0, lasted)
+        written = {
+            INDEX: index, STEPS: steps, ENTERED: entered, LASTED: lasted, ENDED: ended,
+            RULE: rule.float(), LOG_PROB: log_prob,
+        }  # fmt: skip
+        for key, value in written.items():
+            tensordict.set(key, value.unsqueeze(-1))
+        tensordict.set(ALLOWED, may)
+        action = tensordict.get(RULE)
+        if self.actor is not None:
+            asked = self.actor(tensordict).get("action") * self.scales[index].unsqueeze(-1)
+            action = (1 - self.part) * action + self.part * asked
+        return tensordict.set("action", action)
+
+    def scene(self, tensordict: TensorDictBase) -> Scene:
+        """What options decide by."""
+        signals = {str(key): value[..., 0] for key, value in tensordict.get("signals").items()}
+        share, equity, gain = (tensordict.get(key)[..., 0] for key in (SHARE, EQUITY, UNREALISED))
+        paid = share * equity - gain
+        earned = torch.where(share != 0, gain / torch.where(paid != 0, paid, 1.0), 0.0)
+        return Scene(
+            signals, share / self.cap, earned.float(),
+            tensordict.get(STEPS)[..., 0], tensordict.get(ENTERED)[..., 0],
+        )  # fmt: skip
+
+    def _ended(
+        self, scene: Scene, index: Tensor, lasted: Tensor, explores: bool
+    ) -> tuple[Tensor, Tensor]:
+        """What becomes of the option ``index`` ``[*]``, and how likely it lasted till now."""
+        likely, met = ends(self.options, scene, index.clamp(min=0))
+        lasted = lasted * (1 - likely)
+        over = torch.rand_like(likely) < likely if explores else lasted <= 0.5
+        over = over & (index >= 0)
+        # An end has a purpose where that made it likelier than time did.
+        purposeful = (met > 0) & (met >= likely)
+        how = torch.where(purposeful, BY_PURPOSE, BY_TIME)
+        return torch.where(over, how, GOES_ON), lasted
+
+    def _choose(
+        self, tensordict: TensorDictBase, chooses: Tensor, may: Tensor, explores: bool
+    ) -> tuple[Tensor, Tensor]:
+        """For those that choose, an option and its log probability, ``[*]`` each."""
+        seen = tensordict.select(*self.controller.in_keys)[chooses]
+        logits = self.controller(seen).get(("option", "logits")) / self.temperature
+        open_to = may[chooses]
+        if not bool(open_to.any(-1).all()):
+            raise ValueError(
+                "no option may start in some scene; give one that always may, such as WAIT"
+            )
+        log_probs = logits.masked_fill(~open_to, NEVER).log_softmax(-1)
+        if explores:
+            taken = torch.multinomial(log_probs.exp(), 1)
+        else:
+            taken = log_probs.argmax(-1, keepdim=True)
+        chosen = torch.zeros(chooses.shape, dtype=torch.int64, device=chooses.device)
+        chosen[chooses] = taken[..., 0]
+        log_prob = torch.zeros(chooses.shape, device=chooses.device)
+        log_prob[chooses] = log_probs.gather(-1, taken)[..., 0]
+        return chosen, log_prob

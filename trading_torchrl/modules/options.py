@@ -1,0 +1,333 @@
+"""Options of trading: plans of several bars, as rules of signals and of the account.
+
+Shapes: ``[*]``, one asset an account.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+FULL = 0.9
+"""Share of the cap from which a position counts as full."""
+
+CLOSES = 1.0
+"""The action that sells all; its sign is against the position."""
+
+
+class Scene(NamedTuple):
+    """What options decide by, ``[*]`` each."""
+
+    signals: Mapping[str, Tensor]
+    """by name: ``trend`` (SMA 10 / SMA 20 - 1), ``volatility`` of a bar, ``volatility_rank`` among
+    the last bars in [0, 1], ``momentum``; and, where they are known, ``sentiment`` and
+    ``confidence`` in [0, 1]"""
+    held: Tensor
+    """position, as a share of the cap; negative is short"""
+    earned: Tensor
+    """price / entry - 1, 0 without a position"""
+    steps: Tensor
+    """bars that the running option has acted on"""
+    entered: Tensor
+    """bool: whether there has been a position since it began"""
+
+
+@dataclass(frozen=True)
+class Levels:
+    """From where on moves count, in units of a bar's volatility, or as shares of the price.
+
+    Example:
+        >>> Levels.fit(torch.tensor([0.01, -0.02, 0.03]), torch.full((3,), 0.01)).trend
+        2.0
+    """
+
+    trend: float
+    """of the moving averages' ratio"""
+    stop: float
+    """against a position"""
+    in_volatility: bool = True
+
+    @property
+    def target(self) -> float:
+        """For a position."""
+        return 2 * self.stop
+
+    @classmethod
+    def fit(cls, trend: Tensor, volatility: Tensor, bars: int = 10, often: float = 0.5) -> Levels:
+        """In units of volatility, so that the share ``often`` of the bars has a trend.
+
+        The stop is what a price without a trend usually moves in so many bars.
+        """
+        strength = (trend / volatility.clamp(min=1e-12)).abs().double()
+        level = float(strength[strength.isfinite()].quantile(1 - often))
+        return cls(trend=level, stop=0.6745 * math.sqrt(bars))
+
+    def of(self, level: float, scene: Scene) -> Tensor | float:
+        """A level where the scene stands."""
+        return level * scene.signals["volatility"] if self.in_volatility else level
+
+
+SHARES = Levels(trend=0.015, stop=0.01, in_volatility=False)
+"""As shares of the price: 1.5 % between the averages, a stop at 1 %, a target at 2 %."""
+
+
+def ending(
+    steps: Tensor, least: int, most: int, *, steepness: float = 0.5, cap: float = 1.0
+) -> Tensor:
+    """How likely a plan ends after so many bars: later is likelier.
+
+    0 before ``least``, 1 from ``most`` on; between them ``0.8 x sigmoid(10 x steepness x (steps /
+    most - 0.5))``, at most ``cap``.
+
+    Example:
+        >>> ending(torch.tensor([4, 5, 10, 19, 20]), least=5, most=20)
+        tensor([0.0000, 0.1782, 0.4000, 0.7237, 1.0000])
+    """
+    progress = steps / most
+    likely = (0.8 * (10 * steepness * (progress - 0.5)).sigmoid()).clamp(max=cap)
+    likely = torch.where(steps < most, likely, 1.0)
+    return torch.where(steps < least, 0.0, likely)
+
+
+class Option(ABC):
+    """A plan: when it may start, what it does, and when it has what it came for.
+
+    One of one's own has three functions, and says how long it takes.
+    """
+
+    name: str
+    least: int
+    """bars before it may end"""
+    most: int = 20
+    """bars after which it ends"""
+    scale: float = 1.0
+    """of an agent's action while it runs"""
+    steepness: float = 0.5
+    cap: float = 1.0
+    """largest likelihood of an end for no other reason than time, before ``most``"""
+
+    @abstractmethod
+    def may_start(self, scene: Scene) -> Tensor:
+        """bool ``[*]``."""
+
+    @abstractmethod
+    def act(self, scene: Scene) -> Tensor:
+        """The rule's action in [-1, 1], ``[*]``."""
+
+    @abstractmethod
+    def met(self, scene: Scene) -> Tensor:
+        """How likely it ends here because its purpose is met, ``[*]``; 0 where it is not."""
+
+
+def _known(scene: Scene, name: str, above: float) -> Tensor:
+    """Where a signal is above a level; nowhere, if nobody knows it."""
+    value = scene.signals.get(name)
+    return torch.zeros_like(scene.held, dtype=torch.bool) if value is None else value > above
+
+
+def _flat(scene: Scene) -> Tensor:
+    return scene.held == 0
+
+
+class _Open(Option):
+    """Builds a position up to the cap, faster while it has not run away."""
+
+    least, scale = 5, 0.8
+    side: int
+
+    def __init__(self, levels: Levels) -> None:
+        self.levels = levels
+
+    def may_start(self, scene: Scene) -> Tensor:
+        """Flat, and with confidence where that is known."""
+        confidence = scene.signals.get("confidence")
+        return _flat(scene) if confidence is None else _flat(scene) & (confidence >= 0.5)
+
+    def act(self, scene: Scene) -> Tensor:
+        """A first part, more at the next two bars while the price is near, then a little."""
+        near = self.side * scene.earned < self.levels.of(self.levels.stop, scene)
+        soon = torch.where(near, 0.5, 0.0)
+        later = torch.where(scene.steps <= 2, soon, 0.2)
+        return self.side * torch.where(scene.steps == 0, 0.3, later)
+
+    def met(self, scene: Scene) -> Tensor:
+        """The position is full."""
+        return torch.where(self.side * scene.held >= FULL, 1.0, 0.0)
+
+
+class OpenLong(_Open):
+    """Buys up to the cap."""
+
+    name, side = "OPEN_LONG", 1
+
+
+class OpenShort(_Open):
+    """Sells short up to the cap; done early where sentiment turns."""
+
+    name, side = "OPEN_SHORT", -1
+
+    def met(self, scene: Scene) -> Tensor:
+        """The position is full; likely where sentiment is good."""
+        turned = torch.where(_known(scene, "sentiment", 0.60), 0.8, 0.0)
+        return torch.maximum(super().met(scene), turned)
+
+
+class ClosePosition(Option):
+    """Holds between a stop and a target, and sells beyond them."""
+
+    name, least, cap = "CLOSE_POSITION", 3, 0.02
+
+    def __init__(self, levels: Levels) -> None:
+        self.levels = levels
+
+    def may_start(self, scene: Scene) -> Tensor:
+        """In a position."""
+        return ~_flat(scene)
+
+    def act(self, scene: Scene) -> Tensor:
+        """All beyond the stop, most beyond the target, some on the way there."""
+        side, levels = scene.held.sign(), self.levels
+        won = side * scene.earned
+        target = levels.of(levels.target, scene)
+        part = torch.where(won > 0.5 * target, 0.3, 0.0)
+        part = torch.where(won > target, 0.8, part)
+        return -side * torch.where(won < -levels.of(levels.stop, scene), CLOSES, part)
+
+    def met(self, scene: Scene) -> Tensor:
+        """Flat."""
+        return torch.where(_flat(scene), 1.0, 0.0)
+
+
+class TrendFollow(Option):
+    """Grows with the trend, and leaves what stands against it."""
+
+    name, least, scale, cap = "TREND_FOLLOW", 10, 0.6, 0.15
+
+    def __init__(self, levels: Levels, *, short: bool = True) -> None:
+        self.levels, self.short = levels, short
+
+    def may_start(self, scene: Scene) -> Tensor:
+        """There is a trend, and something that can be done about it."""
+        trend = scene.signals["trend"]
+        strong = trend.abs() > self.levels.of(self.levels.trend, scene)
+        return strong if self.short else strong & ((trend > 0) | (scene.held > 0))
+
+    def act(self, scene: Scene) -> Tensor:
+        """More with the trend up to the cap; out of what is against it."""
+        way = scene.signals["trend"].sign()
+        with_it = way * scene.held
+        more = torch.where(with_it < FULL, 0.4, 0.0)
+        return way * torch.where(with_it < 0, 0.6, more)
+
+    def met(self, scene: Scene) -> Tensor:
+        """Likely once half of the trend is gone."""
+        faded = scene.signals["trend"].abs() < self.levels.of(0.5 * self.levels.trend, scene)
+        return torch.where(faded, 0.85, 0.0)
+
+
+class Scalp(Option):
+    """A small position on momentum while prices are lively, with a near target and stop."""
+
+    name, least, most, steepness = "SCALP", 5, 15, 0.6
+
+    near = 0.4
+    """of the usual target and stop"""
+
+    def __init__(self, levels: Levels, *, short: bool = True) -> None:
+        self.levels, self.short = levels, short
+
+    def may_start(self, scene: Scene) -> Tensor:
+        """Volatility is high for these days."""
+        lively = scene.signals["volatility_rank"] > 0.7
+        return lively if self.short else lively & ((self._way(scene) > 0) | (scene.held > 0))
+
+    def act(self, scene: Scene) -> Tensor:
+        """In with the momentum, once; out at target or stop."""
+        won, levels = scene.held.sign() * scene.earned, self.levels
+        beyond = won > levels.of(self.near * levels.target, scene)
+        beyond = beyond | (won < -levels.of(self.near * levels.stop, scene))
+        out = torch.where(beyond, -CLOSES * scene.held.sign(), 0.0)
+        enter = torch.where(scene.entered, 0.0, 0.3 * self._way(scene))
+        return torch.where(_flat(scene), enter, out)
+
+    def met(self, scene: Scene) -> Tensor:
+        """In, and out again."""
+        return torch.where(_flat(scene) & scene.entered, 1.0, 0.0)
+
+    def _way(self, scene: Scene) -> Tensor:
+        way = scene.signals["momentum"].sign()
+        return way if self.short else way.clamp(min=0)
+
+
+class Wait(Option):
+    """Does nothing until something happens."""
+
+    name, least, most, scale, cap = "WAIT", 5, 30, 0.0, 0.5
+
+    def __init__(self, levels: Levels) -> None:
+        self.levels = levels
+
+    def may_start(self, scene: Scene) -> Tensor:
+        """Always."""
+        return torch.ones_like(scene.held, dtype=torch.bool)
+
+    def act(self, scene: Scene) -> Tensor:
+        """Nothing."""
+        return torch.zeros_like(scene.held)
+
+    def met(self, scene: Scene) -> Tensor:
+        """Likely on strong sentiment or a strong trend, less so on confidence."""
+        sentiment = scene.signals.get("sentiment")
+        strong = _known(scene, "sentiment", 0.75)
+        strong = strong if sentiment is None else strong | (sentiment < 0.30)
+        trend = scene.signals["trend"].abs() > self.levels.of(2 * self.levels.trend, scene)
+        sure = torch.where(_known(scene, "confidence", 0.75), 0.65, 0.0)
+        return torch.where(strong, 0.85, torch.where(trend, 0.75, sure))
+
+
+def trading_options(levels: Levels, *, short: bool = True) -> list[Option]:
+    """The six; without OPEN_SHORT where positions may not be negative.
+
+    Example:
+        >>> [option.name for option in trading_options(SHARES)]
+        ['OPEN_LONG', 'OPEN_SHORT', 'CLOSE_POSITION', 'TREND_FOLLOW', 'SCALP', 'WAIT']
+    """
+    opens = [OpenLong(levels), OpenShort(levels)] if short else [OpenLong(levels)]
+    follows = [TrendFollow(levels, short=short), Scalp(levels, short=short)]
+    return [*opens, ClosePosition(levels), *follows, Wait(levels)]
+
+
+def allowed(options: Sequence[Option], scene: Scene) -> Tensor:
+    """Which of them may start, bool ``[*, K]``."""
+    return torch.stack([option.may_start(scene) for option in options], -1)
+
+
+def acted(options: Sequence[Option], scene: Scene, index: Tensor) -> Tensor:
+    """What the rule of the option ``index`` ``[*]`` does, ``[*]``."""
+    rules = torch.stack([option.act(scene) for option in options], -1)
+    return rules.gather(-1, index[..., None])[..., 0]
+
+
+def ends(options: Sequence[Option], scene: Scene, index: Tensor) -> tuple[Tensor, Tensor]:
+    """How likely the option ``index`` ends, and how likely with its purpose met: ``[*]`` each.
+
+    Nothing ends before its shortest duration, met or not; afterwards the likelier of both counts.
+    """
+    time = torch.stack(
+        [
+            ending(scene.steps, each.least, each.most, steepness=each.steepness, cap=each.cap)
+            for each in options
+        ],
+        -1,
+    )
+    met = torch.stack(
+        [torch.where(scene.steps < each.least, 0.0, each.met(scene)) for each in options], -1
+    )
+    met = met.gather(-1, index[..., None])[..., 0]
+    return torch.maximum(time.gather(-1, index[..., None])[..., 0], met), met
