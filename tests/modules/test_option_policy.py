@@ -255,6 +255,11 @@ def test_signals_are_those_of_the_bar():
     symbol, bar = rows["market", "symbol"], rows["market", "bar"]
     for name, wanted in signals_of(market()).items():
         torch.testing.assert_close(rows["signals", name], wanted[bar, symbol].float())
+    stored = rows.exclude("signals", ("next", "signals"))
+    sampled = Signals(signals_of(market()))(stored.clone())  # as a replay buffer does
+    assert not {"signals"} & set(stored.keys())
+    assert (sampled["signals"] == rows["signals"]).all()
+    assert (sampled["next", "signals"] == rows["next", "signals"]).all()
 
 
 def test_volatility_is_ranked_among_the_bars_before():

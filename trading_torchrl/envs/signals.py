@@ -9,11 +9,11 @@ import torch
 from tensordict import TensorDictBase
 from torch import Tensor
 from torchrl.data import TensorSpec, Unbounded
-from torchrl.envs import Transform
 
 from trading_torchrl.data.features import with_features
 from trading_torchrl.data.market import Market
 from trading_torchrl.envs.trading import TradingEnv
+from trading_torchrl.envs.transforms import OfTheBar, refuse_without_index
 
 RANK_BARS = 250
 """How far back volatility is compared."""
@@ -57,7 +57,7 @@ def _rank(values: Tensor) -> Tensor:
     return torch.where(others > 0, (rank - 1) / others.clamp(min=1), 0.5).to(values)
 
 
-class Signals(Transform):
+class Signals(OfTheBar):
     """Shows the signals of the bar an account is at.
 
     For environments that emit ``index``. Writes ``("signals", name)``, float32 ``[*batch, A]``, at
@@ -104,11 +104,7 @@ class Signals(Transform):
     @classmethod
     def of(cls, env: TradingEnv) -> Signals:
         """Those of an environment's market, see :func:`signals_of`."""
-        if "index" not in env.rules.emit and env.window is None:
-            raise ValueError(
-                "this environment does not show which bar it is at; build it with"
-                f" emit=[..., 'index'], its emit is {list(env.rules.emit)}"
-            )
+        refuse_without_index(env)
         return cls(signals_of(env.market))
 
     def _call(self, next_tensordict: TensorDictBase) -> TensorDictBase:
@@ -118,19 +114,6 @@ class Signals(Transform):
         for key, value in zip(self.out_keys, found.unbind(-1), strict=True):
             next_tensordict.set(key, value)
         return next_tensordict
-
-    def _reset(
-        self, tensordict: TensorDictBase | None, tensordict_reset: TensorDictBase
-    ) -> TensorDictBase:
-        return self._call(tensordict_reset)
-
-    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """The signals of a sample, now and next."""
-        tensordict = self._call(tensordict)
-        following = tensordict.get("next", None)
-        if following is not None and "market" in following:
-            self._call(following)
-        return tensordict
 
     def transform_observation_spec(self, observation_spec: TensorSpec) -> TensorSpec:
         """Adds the signals."""

@@ -12,7 +12,33 @@ from torchrl.envs import Transform
 from trading_torchrl.envs.trading import TradingEnv
 
 
-class MarketWindow(Transform):
+def refuse_without_index(env: TradingEnv) -> None:
+    """Refuses an environment that does not show which bar it is at."""
+    if env.window is None and "index" not in env.rules.emit:
+        raise ValueError(
+            "this environment does not show which bar it is at; build it with"
+            f" emit=[..., 'index'], its emit is {list(env.rules.emit)}"
+        )
+
+
+class OfTheBar(Transform):
+    """Shows what ``_call`` finds by the index of a bar: at each step, or in what is sampled."""
+
+    def _reset(
+        self, tensordict: TensorDictBase | None, tensordict_reset: TensorDictBase
+    ) -> TensorDictBase:
+        return self._call(tensordict_reset)
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Of a sample, now and next."""
+        tensordict = self._call(tensordict)
+        following = tensordict.get("next", None)
+        if following is not None and "market" in following:
+            self._call(following)
+        return tensordict
+
+
+class MarketWindow(OfTheBar):
     """Rebuilds the last W bars' features from an index.
 
     An environment built with ``window=W`` offers ``("market", "symbol")`` and
@@ -66,19 +92,6 @@ class MarketWindow(Transform):
         symbol = next_tensordict.get(self.in_keys[0])
         window = self.rebuild(symbol, next_tensordict.get(self.in_keys[1]))
         return next_tensordict.set(self.out_keys[0], window.squeeze(symbol.ndim - 1))
-
-    def _reset(
-        self, tensordict: TensorDictBase, tensordict_reset: TensorDictBase
-    ) -> TensorDictBase:
-        return self._call(tensordict_reset)
-
-    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Rebuilds the windows of a sample, now and next."""
-        tensordict = self._call(tensordict)
-        following = tensordict.get("next", None)
-        if following is not None and "market" in following:
-            self._call(following)
-        return tensordict
 
     def transform_observation_spec(self, observation_spec: TensorSpec) -> TensorSpec:
         """Adds the window."""

@@ -9,7 +9,7 @@ from torch import Tensor
 from torchrl.envs import Transform
 
 from trading_torchrl.envs.trading import TradingEnv
-from trading_torchrl.envs.transforms import MarketWindow
+from trading_torchrl.envs.transforms import MarketWindow, refuse_without_index
 
 SYMBOL, BAR = ("market", "symbol"), ("market", "bar")
 
@@ -61,11 +61,7 @@ class StoredByIndex(Transform):
     @classmethod
     def of(cls, env: TradingEnv) -> StoredByIndex:
         """The transform that fits an environment."""
-        if env.window is None and "index" not in env.rules.emit:
-            raise ValueError(
-                "this environment does not show which bar it is at; build it with"
-                f" emit=[..., 'index'], its emit is {list(env.rules.emit)}"
-            )
+        refuse_without_index(env)
         return cls(env.table, env.rules.bars, env.window)
 
     def _inv_call(self, tensordict: TensorDictBase) -> TensorDictBase:
