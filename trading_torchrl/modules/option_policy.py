@@ -10,7 +10,6 @@ from tensordict import TensorDictBase
 from tensordict.nn import TensorDictModule, TensorDictModuleBase
 from tensordict.utils import NestedKey
 from torch import Tensor
-from torchrl.envs.utils import ExplorationType, exploration_type
 
 from trading_torchrl.envs.running_option import (
     ALLOWED,
@@ -21,10 +20,21 @@ from trading_torchrl.envs.running_option import (
     STEPS,
 )
 from trading_torchrl.modules.discrete import NEVER
-from trading_torchrl.modules.options import Option, Scene, acted, allowed, ends
+from trading_torchrl.modules.options import (
+    EQUITY,
+    SHARE,
+    UNREALISED,
+    Option,
+    Scene,
+    acted,
+    allowed,
+    ends,
+    explores,
+    over,
+    scene_of,
+)
 
 ENDED, RULE = ("option", "ended"), ("option", "rule")
-SHARE, EQUITY, UNREALISED = ("account", "share"), ("account", "equity"), ("account", "unrealised")
 
 GOES_ON, BY_TIME, BY_PURPOSE = 0, 1, 2
 """What became of the option that ran before, in ``("option", "ended")``."""
@@ -98,11 +108,10 @@ class OptionPolicy(TensorDictModuleBase):
     @torch.no_grad()
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Ends, chooses, acts."""
-        explores = exploration_type() not in (ExplorationType.DETERMINISTIC, ExplorationType.MODE)
         before = self.scene(tensordict)
         index, lasted = (tensordict.get(key)[..., 0] for key in (INDEX, LASTED))
         runs = index >= 0
-        ended, lasted = self._ended(before, index, lasted, explores)
+        ended, lasted = self._ended(before, index, lasted)
         chooses = ~runs | (ended != GOES_ON)
         steps = torch.where(chooses, 0, before.steps)
         held = before.held != 0
@@ -112,7 +121,7 @@ class OptionPolicy(TensorDictModuleBase):
         may = allowed(self.options, scene)
         log_prob = torch.zeros_like(lasted)
         if bool(chooses.any()):
-            chosen, log_prob = self._choose(tensordict, chooses, may, explores)
+            chosen, log_prob = self._choose(tensordict, chooses, may)
             index = torch.where(chooses, chosen, index)
         rule = acted(self.options, scene, index)
         lasted = torch.where(chooses, 1.0, lasted)
@@ -131,30 +140,20 @@ class OptionPolicy(TensorDictModuleBase):
 
     def scene(self, tensordict: TensorDictBase) -> Scene:
         """What options decide by."""
-        signals = {str(key): value[..., 0] for key, value in tensordict.get("signals").items()}
-        share, equity, gain = (tensordict.get(key)[..., 0] for key in (SHARE, EQUITY, UNREALISED))
-        paid = share * equity - gain
-        earned = torch.where(share != 0, gain / torch.where(paid != 0, paid, 1.0), 0.0)
-        return Scene(
-            signals, share / self.cap, earned.float(),
-            tensordict.get(STEPS)[..., 0], tensordict.get(ENTERED)[..., 0],
-        )  # fmt: skip
+        steps, entered = (tensordict.get(key)[..., 0] for key in (STEPS, ENTERED))
+        return scene_of(tensordict, self.cap, steps, entered)
 
-    def _ended(
-        self, scene: Scene, index: Tensor, lasted: Tensor, explores: bool
-    ) -> tuple[Tensor, Tensor]:
+    def _ended(self, scene: Scene, index: Tensor, lasted: Tensor) -> tuple[Tensor, Tensor]:
         """What becomes of the option ``index`` ``[*]``, and how likely it lasted till now."""
         likely, met = ends(self.options, scene, index.clamp(min=0))
-        lasted = lasted * (1 - likely)
-        over = torch.rand_like(likely) < likely if explores else lasted <= 0.5
-        over = over & (index >= 0)
+        ended, lasted = over(likely, lasted)
         # An end has a purpose where that made it likelier than time did.
         purposeful = (met > 0) & (met >= likely)
         how = torch.where(purposeful, BY_PURPOSE, BY_TIME)
-        return torch.where(over, how, GOES_ON), lasted
+        return torch.where(ended & (index >= 0), how, GOES_ON), lasted
 
     def _choose(
-        self, tensordict: TensorDictBase, chooses: Tensor, may: Tensor, explores: bool
+        self, tensordict: TensorDictBase, chooses: Tensor, may: Tensor
     ) -> tuple[Tensor, Tensor]:
         """For those that choose, an option and its log probability, ``[*]`` each."""
         seen = tensordict.select(*self.controller.in_keys)[chooses]
@@ -165,7 +164,7 @@ class OptionPolicy(TensorDictModuleBase):
                 "no option may start in some scene; give one that always may, such as WAIT"
             )
         log_probs = logits.masked_fill(~open_to, NEVER).log_softmax(-1)
-        if explores:
+        if explores():
             taken = torch.multinomial(log_probs.exp(), 1)
         else:
             taken = log_probs.argmax(-1, keepdim=True)

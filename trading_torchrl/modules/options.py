@@ -12,7 +12,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
+from tensordict import TensorDictBase
 from torch import Tensor
+from torchrl.envs.utils import ExplorationType, exploration_type
+
+SHARE, EQUITY, UNREALISED = ("account", "share"), ("account", "equity"), ("account", "unrealised")
 
 FULL = 0.9
 """Share of the cap from which a position counts as full."""
@@ -331,3 +335,37 @@ def ends(options: Sequence[Option], scene: Scene, index: Tensor) -> tuple[Tensor
     )
     met = met.gather(-1, index[..., None])[..., 0]
     return torch.maximum(time.gather(-1, index[..., None])[..., 0], met), met
+
+
+def explores() -> bool:
+    """Whether ends and choices are drawn, as :func:`torchrl.envs.set_exploration_type` has it."""
+    return exploration_type() not in (ExplorationType.DETERMINISTIC, ExplorationType.MODE)
+
+
+def over(likely: Tensor, lasted: Tensor) -> tuple[Tensor, Tensor]:
+    """Which options end, bool ``[*]``, and how likely they lasted beyond this bar, ``[*]``.
+
+    While exploring that is drawn; else one ends when it was as likely as not to have ended by now.
+
+    Args:
+        likely: how likely each ends here.
+        lasted: how likely it lasted until here.
+    """
+    lasted = lasted * (1 - likely)
+    return (torch.rand_like(likely) < likely if explores() else lasted <= 0.5), lasted
+
+
+def scene_of(tensordict: TensorDictBase, cap: float, steps: Tensor, entered: Tensor) -> Scene:
+    """What options decide by.
+
+    Args:
+        tensordict: with ``signals``, and of ``account`` ``share``, ``equity`` and ``unrealised``.
+        cap: largest position, as a share of equity.
+        steps: bars that the running option has acted on, ``[*]``.
+        entered: whether there has been a position since it began, ``[*]``.
+    """
+    signals = {str(key): value[..., 0] for key, value in tensordict.get("signals").items()}
+    share, equity, gain = (tensordict.get(key)[..., 0] for key in (SHARE, EQUITY, UNREALISED))
+    paid = share * equity - gain
+    earned = torch.where(share != 0, gain / torch.where(paid != 0, paid, 1.0), 0.0)
+    return Scene(signals, share / cap, earned.float(), steps, entered)
