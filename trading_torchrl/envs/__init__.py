@@ -1,6 +1,7 @@
 """The batched trading environment and its parts."""
 
 from trading_torchrl.envs.goals import DesiredGoal, Goal, GoalAfterGoal, ReachReturn
+from trading_torchrl.envs.macro_steps import MacroEnv
 from trading_torchrl.envs.migration import ContinuousInDiscrete, DiscreteInContinuous
 from trading_torchrl.envs.oracles import OraclePolicy, solve_bands
 from trading_torchrl.envs.preferences import Preferences, PreferencesAnew, preferring
@@ -20,6 +21,7 @@ __all__ = [
     "DiscreteInContinuous",
     "Goal",
     "GoalAfterGoal",
+    "MacroEnv",
     "MarketWindow",
     "OraclePolicy",
     "Preferences",
