@@ -1,12 +1,13 @@
 """Options carried out on a market: durations, time-outs and masks, step by step."""
 
-from functools import cache
+from functools import cache, partial
 
 import pytest
 import torch
 from tensordict import TensorDict
 from tensordict.nn import TensorDictModule
-from torchrl.envs import Compose, TransformedEnv
+from torchrl.collectors import Collector
+from torchrl.envs import Compose, SerialEnv, TransformedEnv
 from torchrl.envs.utils import ExplorationType, check_env_specs, set_exploration_type
 
 from trading_torchrl.data import synthetic_market
@@ -31,6 +32,9 @@ from trading_torchrl.modules.option_policy import (
     OptionPolicy,
 )
 from trading_torchrl.modules.options import Levels, Option, trading_options
+from trading_torchrl.objectives import OptionsLoss
+from trading_torchrl.replay import Segments
+from trading_torchrl.resume import collector_state, restore_collector
 
 LEVELS = Levels(trend=1.0, stop=2.0)
 
@@ -45,7 +49,7 @@ def traded(accounts, bars=120, short=True):
         market(), accounts, actions="continuous", short=short, max_position=1.0, smoothing=1,
         emit=["index", "share", "equity", "unrealised"], episode_bars=bars, compiled=False,
     )  # fmt: skip
-    return TransformedEnv(env, Compose(Signals.of(env), RunningOption(accounts)))
+    return TransformedEnv(env, Compose(Signals.of(env), RunningOption()))
 
 
 def at_random(options):
@@ -226,10 +230,153 @@ def test_accounts_that_end_an_episode_begin_anew_and_the_others_go_on():
     assert again[LASTED].dtype == torch.float32
 
 
+def learning(options, dropout=0.1):
+    """A controller as it learns: it leaves some units out."""
+    env = traded(1)
+    width = env.observation_spec["observation"].shape[-1]
+    network = Controller(width, options, (32,), dropout=dropout)
+    for each in network.heads.parameters():
+        torch.nn.init.normal_(each)
+    keys = [("option", "logits"), ("option", "values")]
+    return TensorDictModule(network, in_keys=["observation"], out_keys=keys).train()
+
+
+def test_choices_leave_nothing_out_and_are_the_same_again():
+    torch.manual_seed(0)
+    options = trading_options(LEVELS)
+    policy = OptionPolicy(options, learning(len(options), dropout=0.5), cap=1.0)
+    rows = traded(300).reset()
+    for kind in (ExplorationType.DETERMINISTIC, ExplorationType.MODE, ExplorationType.MEAN):
+        with set_exploration_type(kind):
+            first, again = policy(rows.clone()), policy(rows.clone())
+        assert torch.equal(first[INDEX], again[INDEX])
+    assert first[INDEX].unique().numel() > 1
+    assert policy.controller.training
+    with set_exploration_type(ExplorationType.RANDOM):
+        assert not torch.equal(policy(rows.clone())[INDEX], policy(rows.clone())[INDEX])
+
+
+def collected(batch, frames, workers=False):
+    """Steps of a collector, batch after batch, and the options that ended in them."""
+    torch.manual_seed(0)
+    options = trading_options(LEVELS)
+    policy = OptionPolicy(options, learning(len(options)), cap=1.0)
+    env = SerialEnv(2, partial(traded, 3)) if workers else traded(6)
+    env.set_seed(0)
+    collector = Collector(
+        env, policy, frames_per_batch=6 * batch, total_frames=6 * frames, track_traj_ids=False,
+        auto_register_policy_transforms=False, trust_policy=True,
+    )  # fmt: skip
+    segments = Segments(policy.may, gamma=0.9)
+    return [(rows, segments(rows)) for rows in collector]
+
+
+def test_a_collector_may_cut_options_wherever_it_likes():
+    short, long = collected(8, 160), collected(160, 160)
+    together = torch.cat([rows for rows, _ in short], -1)
+    for key in (INDEX, STEPS, ENDED, LOG_PROB, "action", ("next", "reward")):
+        assert torch.equal(together.get(key), long[0][0].get(key))
+    pieces, whole = torch.cat([each for _, each in short]), long[0][1]
+    assert len(pieces) == len(whole) > 100
+    for key in ("observation", INDEX, ("next", "reward"), ("next", "option", "duration")):
+        assert torch.equal(pieces.get(key), whole.get(key))
+    losses = OptionsLoss(learning(6), gamma=0.9)(whole)
+    assert all(torch.isfinite(each) for each in losses.values())
+
+
+def test_options_run_in_worker_environments():
+    (rows, segments), *_ = collected(150, 150, workers=True)
+    assert rows.shape == (2, 3, 150)
+    assert len(segments) > 50
+    lasts, ended = rows[STEPS][..., 0], rows[ENDED][..., 0]
+    over = (ended[..., 1:] != GOES_ON).nonzero()
+    least = torch.tensor([each.least for each in trading_options(LEVELS)])
+    for worker, account, t in over.tolist():
+        index = rows[INDEX][worker, account, t, 0]
+        assert lasts[worker, account, t] + 1 >= least[index]
+
+
+def test_an_option_that_runs_is_carried_on_from_a_saved_collector():
+    options = trading_options(LEVELS)
+
+    def built():
+        torch.manual_seed(0)
+        env = traded(6)
+        return Collector(
+            env, OptionPolicy(options, learning(len(options)), cap=1.0), frames_per_batch=42,
+            total_frames=-1, track_traj_ids=False, auto_register_policy_transforms=False,
+            trust_policy=True,
+        )  # fmt: skip
+
+    first = built()
+    batches = iter(first)
+    for _ in range(4):
+        next(batches)
+    saved, drawn = collector_state(first), torch.get_rng_state()
+    wanted = [next(batches).clone() for _ in range(3)]
+    assert (wanted[0][STEPS][:, 0] > 0).any()  # in the middle of options
+    other = built()
+    again = iter(other)
+    next(again)
+    restore_collector(other, saved)
+    torch.set_rng_state(drawn)
+    for rows in wanted:
+        found = next(again)
+        for key in rows.keys(True, True):
+            assert torch.equal(found.get(key), rows.get(key)), key
+
+
+def test_levels_go_with_the_policy():
+    policy = policy_of(None)
+    other = policy_of(None, trading_options(Levels(trend=9.0, stop=9.0)))
+    other.load_state_dict(policy.state_dict())
+    assert {each.levels for each in other.options} == {LEVELS}
+    fewer = policy_of(None, trading_options(LEVELS, short=False))
+    with pytest.raises(ValueError, match="build it with the same options, in the same order"):
+        fewer.load_state_dict(policy.state_dict(), strict=False)
+
+
+def test_each_option_may_start_often_enough():
+    """In a fifth of the bars of its kind, with levels chosen on the market."""
+    torch.manual_seed(0)
+    signals = signals_of(market())
+    options = trading_options(Levels.fit(signals["trend"], signals["volatility"]))
+    env = traded(200)
+    rows = env.rollout(100, policy_of(env, options))
+    flat = rows["account", "share"][..., 0] == 0
+    may = rows[ALLOWED]
+    for k, option in enumerate(options):
+        kind = flat if option.name.startswith("OPEN") else torch.ones_like(flat)
+        kind = ~flat if option.name == "CLOSE_POSITION" else kind
+        assert float(may[..., k][kind].float().mean()) >= 0.2, option.name
+
+
+def test_a_policy_says_what_it_needs():
+    env = TradingEnv(market(), 4, compiled=False)
+    with pytest.raises(ValueError, match="options read 'signals', which is not there"):
+        policy_of(env)(env.reset())
+
+
+def test_options_that_cannot_be_carried_out_are_refused():
+    class Endless(Waits):
+        least, most = 10, 5
+
+    class Nameless(Option):
+        may_start = act = met = Waits.act
+
+    for options, said in (
+        ([], "at least 1 option"),
+        ([Endless()], "least must be at least 1 and below most, got least=10, most=5"),
+        ([Nameless()], "option Nameless has no name"),
+        ([Waits(), Waits()], "two options are named WAITS"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            policy_of(None, options)
+
+
 def test_a_controller_is_undecided_at_first():
     torch.manual_seed(0)
-    logits, values, ends = Controller(5, 6, learns_ends=True).eval()(torch.randn(100, 5))
-    for each in (logits, values, ends):
+    for each in Controller(5, 6).eval()(torch.randn(100, 5)):
         assert each.shape == (100, 6)
         assert each.abs().max() < 0.1
 

@@ -36,7 +36,6 @@ def rows_of(count=40, options=3):
                 "option": {
                     "allowed": may[1],
                     "duration": torch.randint(1, 9, (count, 1)),
-                    "runs": (ends > 0.2) & (ends < 0.4),
                 },
             },
         },
@@ -67,7 +66,6 @@ def by_hand(loss, rows, temperature):
         else:
             there, worth = policy(slow, then["observation"], then[ALLOWED])
             ahead = sum(p * q for p, q in zip(there, worth, strict=True))
-            ahead = worth[k] if bool(then["option", "runs"]) else ahead
         target = float(then["reward"]) + loss.gamma ** int(then["option", "duration"]) * ahead
         advantages.append(target - sum(p * q for p, q in zip(probs, values, strict=True)))
         entropy = -sum(p * math.log(p) for p in probs if p > 0)
@@ -89,7 +87,8 @@ def test_losses_are_those_of_a_plain_reference(normalise, temperature):
     torch.manual_seed(0)
     controller = controller_of(4, 3).double()
     loss = OptionsLoss(
-        controller, gamma=0.9, temperature=torch.tensor(temperature, dtype=torch.float64),
+        controller, gamma=0.9,
+        temperature=lambda: torch.tensor(temperature, dtype=torch.float64),
         normalise=normalise, entropy=0.02, value=0.5,
     )  # fmt: skip
     for each in loss.target_controller_network.parameters():
@@ -145,7 +144,6 @@ def learned(gamma, much, updates=1_500):
                 "option": {
                     "allowed": torch.ones(64, 2, dtype=torch.bool),
                     "duration": torch.tensor([1, 5])[index],
-                    "runs": torch.zeros(64, 1, dtype=torch.bool),
                 },
             },
         },
@@ -174,6 +172,31 @@ def test_a_choice_between_soon_and_much_falls_as_it_should(much):
     wanted = [0.0, 0.0]
     wanted[best], wanted[1 - best] = alone[best], once
     assert values.tolist() == pytest.approx(wanted, rel=0.03)
+
+
+def test_nothing_that_ended_teaches_nothing():
+    loss = OptionsLoss(controller_of(4, 3).double(), gamma=0.9)
+    out = loss(rows_of()[:0])
+    total = sum(out[name] for name in ("loss_policy", "loss_value", "loss_entropy"))
+    total.backward()
+    assert float(total.detach()) == 0
+    assert all((each.grad == 0).all() for each in loss.controller_network.parameters())
+
+
+def test_several_rewards_are_refused():
+    rows = rows_of()
+    rows["next", "reward"] = torch.zeros(40, 5)
+    with pytest.raises(ValueError, match=r"one reward, \[\*, 1\], got \[40, 5\]"):
+        OptionsLoss(controller_of(4, 3).double(), gamma=0.9)(rows)
+
+
+def test_the_target_leaves_nothing_out():
+    torch.manual_seed(0)
+    loss = OptionsLoss(controller_of(4, 3, dropout=0.5).double(), gamma=0.9).train()
+    rows = rows_of()
+    assert torch.equal(loss._target(rows), loss._target(rows))
+    values = [loss.controller_network(rows.clone())[VALUES] for _ in range(2)]
+    assert not torch.equal(*values)
 
 
 @pytest.mark.parametrize(

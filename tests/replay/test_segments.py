@@ -9,7 +9,16 @@ from hypothesis import strategies as st
 from tensordict import TensorDict
 
 from trading_torchrl.envs.running_option import ALLOWED, INDEX, LOG_PROB, STEPS
-from trading_torchrl.replay.segments import DURATION, RUNS, Segments
+from trading_torchrl.replay.segments import DURATION, Segments
+
+
+def may(seen, options=3):
+    """Which options may start where, ``[*, K]``."""
+    return (seen * torch.tensor([0.7, 1.3, 2.9])[:options] % 2) < 1.2
+
+
+def may_of(rows):
+    return may(rows["observation"])
 
 
 def steps_of(seed, accounts=5, time=60, options=3, ends=0.1):
@@ -19,6 +28,7 @@ def steps_of(seed, accounts=5, time=60, options=3, ends=0.1):
     def rand(*shape):
         return torch.rand(*shape, generator=draw)
 
+    ended = torch.zeros(accounts, time, dtype=torch.int64)
     terminated = rand(accounts, time) < ends
     truncated = (rand(accounts, time) < ends) & ~terminated
     steps = torch.zeros(accounts, time, dtype=torch.int64)
@@ -29,6 +39,7 @@ def steps_of(seed, accounts=5, time=60, options=3, ends=0.1):
             goes_on = not fresh and steps[n, t - 1] < 5 and bool(rand(1) < 0.7)
             steps[n, t] = steps[n, t - 1] + 1 if goes_on else 0
             index[n, t] = index[n, t - 1] if goes_on else int(rand(1) * options)
+            ended[n, t] = 0 if fresh or goes_on else 1 + int(rand(1) * 2)
     seen = torch.arange(accounts * time).view(accounts, time, 1).float()
     return TensorDict(
         {
@@ -36,8 +47,9 @@ def steps_of(seed, accounts=5, time=60, options=3, ends=0.1):
             "option": {
                 "index": index[..., None],
                 "steps": steps[..., None],
+                "ended": ended[..., None],
                 "log_prob": -rand(accounts, time, 1),
-                "allowed": rand(accounts, time, options) < 0.7,
+                "allowed": may(seen),
             },
             "next": {
                 "observation": seen + 0.5,
@@ -81,8 +93,7 @@ def finished(account, start, end, there, gamma):
         "earned": earned,
         "terminated": over and bool(last["terminated"]),
         "bars": end - start,
-        "runs": over and not bool(last["terminated"]),
-        "allowed_there": None if over else there[ALLOWED].tolist(),
+        "allowed_there": may(last["observation"]).tolist() if over else there[ALLOWED].tolist(),
     }
 
 
@@ -97,7 +108,6 @@ def told(rows):
             "earned": float(row["next", "reward"]),
             "terminated": bool(row["next", "terminated"]),
             "bars": int(row["next"][DURATION]),
-            "runs": bool(row["next"][RUNS]),
             "allowed_there": row["next"][ALLOWED].tolist(),
         }
         for row in rows.unbind(0)
@@ -111,27 +121,48 @@ def told(rows):
 @settings(max_examples=40, deadline=None)
 def test_segments_are_those_made_by_hand(seed, gamma, ends, cuts):
     rows = steps_of(seed, ends=ends)
-    segments = Segments(gamma=gamma)
+    segments = Segments(may_of, gamma=gamma)
     edges = [0, *sorted(cuts), rows.shape[1]]
     found = []
     for low, high in pairwise(edges):
         found += told(segments(rows[:, low:high]))
-        again = Segments(gamma=gamma)  # a run that is resumed at every cut
+        again = Segments(may_of, gamma=gamma)  # a run that is resumed at every cut
         again.set_extra_state(segments.get_extra_state())
         segments = again
     wanted = by_hand(rows, gamma)
     assert len(found) == len(wanted)
     for one, other in zip(found, wanted, strict=True):
         assert one.pop("earned") == pytest.approx(other.pop("earned"), abs=1e-5)
-        if other["allowed_there"] is None:
-            del one["allowed_there"], other["allowed_there"]
         assert one.pop("log_prob") == pytest.approx(other.pop("log_prob"))
         assert one == other
 
 
+def test_segments_of_accounts_that_begin_anew_are_let_go():
+    first, other = steps_of(0, ends=0.0), steps_of(1, ends=0.0)
+    segments = Segments(may_of, gamma=0.9)
+    found = told(segments(first)) + told(segments(other))
+    assert found == told(Segments(may_of, gamma=0.9)(first)) + told(
+        Segments(may_of, gamma=0.9)(other)
+    )
+
+
+def test_batches_of_workers_are_batches_of_accounts():
+    rows = steps_of(0)[:4]
+    wanted = told(Segments(may_of, gamma=0.9)(rows))
+    assert told(Segments(may_of, gamma=0.9)(rows.reshape(2, 2, -1))) == wanted
+
+
+def test_another_controller_cannot_go_on():
+    segments = Segments(may_of, gamma=0.9)
+    segments(steps_of(0))
+    other = Segments(may_of, gamma=0.9, seen=["window"])
+    with pytest.raises(ValueError, match="let the controller see the same"):
+        other.set_extra_state(segments.get_extra_state())
+
+
 def test_no_segment_has_the_keys_of_some():
     rows = steps_of(0, ends=0.0)
-    segments = Segments(gamma=0.9)
+    segments = Segments(may_of, gamma=0.9)
     none, some = segments(rows[:, :1]), segments(rows[:, 1:])
     assert len(none) == 0 < len(some)
     assert set(none.keys(True, True)) == set(some.keys(True, True))
@@ -149,11 +180,11 @@ def test_batches_that_do_not_fit_are_refused(batch, said):
     if rows.ndim == 2:
         rows[:, 0][STEPS].fill_(1)
     with pytest.raises(ValueError, match=said):
-        Segments(gamma=0.9)(rows)
+        Segments(may_of, gamma=0.9)(rows)
 
 
 def test_the_accounts_stay_the_same():
-    segments = Segments(gamma=0.9)
+    segments = Segments(may_of, gamma=0.9)
     segments(steps_of(0))
     with pytest.raises(ValueError, match="of 5 accounts, a batch of 4 came"):
         segments(steps_of(0)[:4])

@@ -12,6 +12,8 @@ from torchrl.data import Binary, Categorical, Composite, TensorSpec, Unbounded
 from torchrl.envs import EnvBase, Transform, TransformedEnv
 
 from trading_torchrl.checks import check_share
+from trading_torchrl.envs.accounts import Rules
+from trading_torchrl.envs.trading import TradingEnv
 from trading_torchrl.modules.options import (
     EQUITY,
     SHARE,
@@ -19,6 +21,7 @@ from trading_torchrl.modules.options import (
     Option,
     acted,
     allowed,
+    check_options,
     ends,
     over,
     scene_of,
@@ -37,17 +40,25 @@ class MacroSteps(Transform):
 
     def _inv_call(self, tensordict: TensorDictBase) -> TensorDictBase:
         """The option's first action in place of its index."""
-        self._index = tensordict.get("action")
-        steps = torch.zeros_like(self._index)
-        held = tensordict.get(SHARE)[..., 0] != 0
-        return tensordict.set("action", self._act(tensordict, steps, held))
+        self._index = index = tensordict.get("action")
+        may = tensordict.get(MASK).gather(-1, index.unsqueeze(-1))[..., 0]
+        if not bool(may.all()):
+            account = int((~may).nonzero()[0, 0])
+            raise ValueError(
+                f"account {account} is to carry out {self.options[int(index[account])].name}, which"
+                " may not start there: choose among what action_mask allows"
+            )
+        steps = torch.zeros_like(index)
+        return tensordict.set("action", self._act(tensordict, steps, steps.bool()))
 
     def _step(self, tensordict: TensorDictBase, next_tensordict: TensorDictBase) -> TensorDictBase:
         """The bars after the first; accounts whose option is over wait for the others."""
         parent, seen = self.parent, next_tensordict
         assert parent is not None
-        bars = torch.ones_like(self._index)
+        stepping = tensordict.get("_step", None)
         runs = torch.ones_like(self._index, dtype=torch.bool)
+        runs = runs if stepping is None else stepping.reshape(runs.shape)
+        bars = runs.long()
         entered = tensordict.get(SHARE)[..., 0] != 0
         lasted = torch.ones(bars.shape, device=bars.device)
         earned = next_tensordict.get("reward")
@@ -60,11 +71,16 @@ class MacroSteps(Transform):
             if not bool(runs.any()):
                 break
             now = seen.exclude("reward").set("action", self._act(seen, bars, entered))
-            seen = parent.step(now.set("_step", runs)).get("next")
-            gained = seen.get("reward") * (self.gamma ** bars.to(earned.dtype)).unsqueeze(-1)
+            then = parent.step(now.set("_step", runs)).get("next")
+            gained = then.get("reward") * (self.gamma ** bars.to(earned.dtype)).unsqueeze(-1)
             earned = earned + torch.where(runs.unsqueeze(-1), gained, 0.0)
             bars = bars + runs
-        return self._call(seen.set("reward", earned)).set(DURATION, bars.unsqueeze(-1))
+            # Transforms below change anew what accounts show that wait.
+            seen = torch.where(runs, then, seen.select(*then.keys(True, True)))
+        seen = self._call(seen.set("reward", earned))
+        if stepping is not None:
+            bars = torch.where(bars > 0, bars, tensordict.get(DURATION)[..., 0])
+        return seen.set(DURATION, bars.unsqueeze(-1))
 
     def _act(self, seen: TensorDictBase, steps: Tensor, entered: Tensor) -> Tensor:
         scene = scene_of(seen, self.cap, steps, entered)
@@ -110,11 +126,14 @@ class MacroEnv(TransformedEnv):
     lengths: those that are through wait for the longest. Ends are drawn while exploring; else an
     option lasts as long as it usually does.
 
+    Transforms that count or average steps, such as VecNorm, go on top of it: below they see waiting
+    accounts too.
+
     Args:
-        env: continuous actions without smoothing, one asset; with :class:`Signals`, and emitting
-            ``share``, ``equity`` and ``unrealised``.
+        env: a :class:`~trading_torchrl.envs.TradingEnv` of continuous actions with ``smoothing=1``
+            and one asset, that emits ``index``, ``share``, ``equity`` and ``unrealised``; with
+            :class:`~trading_torchrl.envs.Signals`.
         options: K of them.
-        cap: largest position, as a share of equity.
         gamma: discount of one bar.
 
     Example:
@@ -126,14 +145,14 @@ class MacroEnv(TransformedEnv):
         ...     emit=["index", "share", "equity", "unrealised"], compiled=False,
         ... )
         >>> env = TransformedEnv(env, Signals.of(env))
-        >>> env = MacroEnv(env, trading_options(SHARES), cap=1.0, gamma=0.99)
+        >>> env = MacroEnv(env, trading_options(SHARES), gamma=0.99)
         >>> bool((env.rollout(3)["next", "option", "duration"] >= 3).all())
         True
     """
 
-    def __init__(
-        self, env: EnvBase, options: Sequence[Option], *, cap: float, gamma: float
-    ) -> None:
+    def __init__(self, env: EnvBase, options: Sequence[Option], *, gamma: float) -> None:
+        check_options(options)
+        rules = _rules_of(env)
         lacking = [key for key in (SHARE, EQUITY, UNREALISED) if key not in _shown(env)]
         if lacking:
             raise ValueError(
@@ -144,7 +163,7 @@ class MacroEnv(TransformedEnv):
             raise ValueError(
                 "options read signals: TransformedEnv(env, Signals.of(env)) shows them"
             )
-        super().__init__(env, MacroSteps(options, cap=cap, gamma=gamma))
+        super().__init__(env, MacroSteps(options, cap=rules.cap, gamma=gamma))
 
     def rand_action(self, tensordict: TensorDictBase | None = None) -> Any:
         """One of the options that may start."""
@@ -153,6 +172,21 @@ class MacroEnv(TransformedEnv):
             return found.update(self.full_action_spec.rand())
         likely = tensordict.get(MASK).float()
         return tensordict.set("action", torch.multinomial(likely, 1)[..., 0])
+
+
+def _rules_of(env: EnvBase) -> Rules:
+    """Of the trading environment at the bottom, if options can be carried out in it."""
+    base = env
+    while isinstance(base, TransformedEnv):
+        base = base.base_env
+    if not isinstance(base, TradingEnv):
+        raise ValueError(f"options are carried out in a TradingEnv, got {type(base).__name__}")
+    for name, wanted in (("actions", "continuous"), ("smoothing", 1), ("assets", 1)):
+        if getattr(base.rules, name) != wanted:
+            raise ValueError(
+                f"options are carried out with {name}={wanted!r}, got {getattr(base.rules, name)!r}"
+            )
+    return base.rules
 
 
 def _shown(env: EnvBase) -> list[Any]:

@@ -35,38 +35,37 @@ class RunningOption(Transform):
 
     Nothing of it lives in the environment or in the policy, so that worker processes, replay
     buffers and checkpoints handle it as any other value.
-
-    Args:
-        num_envs: number of accounts N.
     """
 
-    def __init__(self, num_envs: int) -> None:
+    def __init__(self) -> None:
         super().__init__(in_keys=[], out_keys=list(AT_FIRST))
-        self.num_envs = num_envs
 
     def _reset(
         self, tensordict: TensorDictBase | None, tensordict_reset: TensorDictBase
     ) -> TensorDictBase:
         # Of accounts that are not reset the environment keeps what they had.
         for key, value in AT_FIRST.items():
-            first = torch.full((self.num_envs, 1), value, dtype=TYPES[key])
-            tensordict_reset.set(key, first.to(tensordict_reset.device))
+            shape = (*tensordict_reset.shape, 1)
+            first = torch.full(shape, value, dtype=TYPES[key], device=tensordict_reset.device)
+            tensordict_reset.set(key, first)
         return tensordict_reset
 
     def _step(self, tensordict: TensorDictBase, next_tensordict: TensorDictBase) -> TensorDictBase:
         for key in AT_FIRST:
             next_tensordict.set(key, tensordict.get(key))
-        return next_tensordict.set(STEPS, next_tensordict.get(STEPS) + 1)
+        steps = tensordict.get("_step", None)  # of accounts that do not sit this one out
+        one = 1 if steps is None else steps.reshape(*tensordict.shape, 1).long()
+        return next_tensordict.set(STEPS, next_tensordict.get(STEPS) + one)
 
     def transform_observation_spec(self, observation_spec: TensorSpec) -> TensorSpec:
         """Adds all four."""
         assert isinstance(observation_spec, Composite)
-        device = observation_spec.device
+        shape, device = (*observation_spec.shape, 1), observation_spec.device
         for key, dtype in TYPES.items():
             flag = dtype == torch.bool
             observation_spec[key] = (
-                Categorical(2, (self.num_envs, 1), device=device, dtype=dtype)
+                Categorical(2, shape, device=device, dtype=dtype)
                 if flag
-                else Unbounded((self.num_envs, 1), device=device, dtype=dtype)
+                else Unbounded(shape, device=device, dtype=dtype)
             )
         return observation_spec

@@ -18,6 +18,9 @@ from trading_torchrl.envs.transforms import OfTheBar, refuse_without_index
 RANK_BARS = 250
 """How far back volatility is compared."""
 
+READS = ("sma_ratio", "volatility", "momentum")
+"""Features that signals are made of."""
+
 KNOWN = ("sentiment", "confidence")
 """Shown too where the market has features of these names, in [0, 1]."""
 
@@ -39,6 +42,12 @@ def signals_of(market: Market) -> dict[str, Tensor]:
     """
     market = market if market.features is not None else with_features(market)
     assert market.features is not None
+    lacking = [name for name in READS if name not in market.feature_names]
+    if lacking:
+        raise ValueError(
+            f"signals are made of the standard features, and this market has no {lacking[0]}:"
+            f" with_features adds them; it has {', '.join(market.feature_names)}"
+        )
     column = dict(zip(market.feature_names, market.features.double().unbind(-1), strict=True))
     return {
         "trend": column["sma_ratio"],
@@ -92,7 +101,6 @@ class Signals(OfTheBar):
             if not bool(signals[name].isfinite().all()):
                 bad = (~signals[name].isfinite()).nonzero()[0].tolist()
                 raise ValueError(f"signal {name} is not finite at bar {bad[0]}, symbol {bad[1]}")
-        self.names = tuple(signals)
         super().__init__(
             in_keys=[("market", "symbol"), ("market", "bar")],
             out_keys=[("signals", name) for name in signals],

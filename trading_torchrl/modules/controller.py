@@ -1,4 +1,4 @@
-"""The controller's network: which option to take, what each is worth, and which to leave."""
+"""The controller's network: which option to take, and what each is worth."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from trading_torchrl.modules.networks import joined
 
 
 class Controller(nn.Module):
-    """One trunk with a head for logits, one for values, and one for learned ends.
+    """One trunk with a head for logits and one for values.
 
     Args:
         inputs: sum of the widths of what is seen.
         options: K.
         hidden: widths of the trunk.
         dropout: share of its units that are left out while it learns.
-        learns_ends: whether it has a head for ends; without one, options end by themselves.
 
     Example:
         >>> controller = Controller(inputs=5, options=6)
@@ -33,7 +32,6 @@ class Controller(nn.Module):
         hidden: Sequence[int] = (512,),
         *,
         dropout: float = 0.1,
-        learns_ends: bool = False,
     ) -> None:
         super().__init__()
         if options < 1:
@@ -47,13 +45,12 @@ class Controller(nn.Module):
                 nn.Dropout(dropout),
             ]
             inputs = width
-        self.options, self.learns_ends = options, learns_ends
         self.trunk = nn.Sequential(*layers)
-        self.heads = nn.Linear(inputs, options * (3 if learns_ends else 2))
+        self.heads = nn.Linear(inputs, 2 * options)
         with torch.no_grad():  # at first nothing speaks for or against any of them
             self.heads.weight.mul_(0.01)
             self.heads.bias.zero_()
 
     def forward(self, *seen: Tensor) -> tuple[Tensor, ...]:
-        """Logits and values, and logits of ends where they are learned: ``[*, K]`` each."""
-        return self.heads(self.trunk(joined(seen))).chunk(3 if self.learns_ends else 2, -1)
+        """Logits and values, ``[*, K]`` each."""
+        return self.heads(self.trunk(joined(seen))).chunk(2, -1)

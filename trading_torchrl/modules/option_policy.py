@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from dataclasses import asdict
+from typing import Any, Literal
 
 import torch
 from tensordict import TensorDictBase
@@ -24,10 +25,12 @@ from trading_torchrl.modules.options import (
     EQUITY,
     SHARE,
     UNREALISED,
+    Levels,
     Option,
     Scene,
     acted,
     allowed,
+    check_options,
     ends,
     explores,
     over,
@@ -93,6 +96,9 @@ class OptionPolicy(TensorDictModuleBase):
             raise ValueError(f"blend must lie in [0, 1], got {blend}")
         if not 0 < temperature < float("inf"):
             raise ValueError(f"temperature must be above 0, got {temperature}")
+        check_options(options)
+        if not 0 < cap < float("inf"):
+            raise ValueError(f"cap must be above 0, got {cap}")
         self.options, self.cap = list(options), cap
         self.controller, self.actor = controller, actor
         self.part = {"rule": 0.0, "scaled": 1.0, "blend": blend}[action]
@@ -110,12 +116,10 @@ class OptionPolicy(TensorDictModuleBase):
         """Ends, chooses, acts."""
         before = self.scene(tensordict)
         index, lasted = (tensordict.get(key)[..., 0] for key in (INDEX, LASTED))
-        runs = index >= 0
         ended, lasted = self._ended(before, index, lasted)
-        chooses = ~runs | (ended != GOES_ON)
+        chooses = (index < 0) | (ended != GOES_ON)
         steps = torch.where(chooses, 0, before.steps)
-        held = before.held != 0
-        entered = held | (before.entered & ~chooses)
+        entered = before.entered & ~(chooses & (before.held == 0))
         scene = before._replace(steps=steps, entered=entered)
 
         may = allowed(self.options, scene)
@@ -139,9 +143,37 @@ class OptionPolicy(TensorDictModuleBase):
         return tensordict.set("action", action)
 
     def scene(self, tensordict: TensorDictBase) -> Scene:
-        """What options decide by."""
+        """What the running options decide by."""
+        lacking = [key for key in self.in_keys if tensordict.get(key, None) is None]
+        if lacking:
+            raise ValueError(
+                f"options read {lacking[0]!r}, which is not there: the environment needs"
+                " emit=['index', 'share', 'equity', 'unrealised'], and the transforms Signals and"
+                " RunningOption"
+            )
         steps, entered = (tensordict.get(key)[..., 0] for key in (STEPS, ENTERED))
         return scene_of(tensordict, self.cap, steps, entered)
+
+    def may(self, tensordict: TensorDictBase) -> Tensor:
+        """Which options may start, bool ``[*, K]``; of what an environment shows."""
+        share = tensordict.get(SHARE)[..., 0]
+        nothing = torch.zeros_like(share, dtype=torch.int64)
+        return allowed(self.options, scene_of(tensordict, self.cap, nothing, nothing.bool()))
+
+    def get_extra_state(self) -> dict[str, Any]:
+        """What options are these, and their levels: they were chosen on the training split."""
+        return {each.name: asdict(each.levels) if each.levels else None for each in self.options}
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        """Goes on with the levels of :meth:`get_extra_state`."""
+        names = [each.name for each in self.options]
+        if list(state) != names:
+            raise ValueError(
+                f"the saved controller chooses among {', '.join(state)}, this one among"
+                f" {', '.join(names)}: build it with the same options, in the same order"
+            )
+        for option, levels in zip(self.options, state.values(), strict=True):
+            option.levels = None if levels is None else Levels(**levels)
 
     def _ended(self, scene: Scene, index: Tensor, lasted: Tensor) -> tuple[Tensor, Tensor]:
         """What becomes of the option ``index`` ``[*]``, and how likely it lasted till now."""
@@ -157,7 +189,10 @@ class OptionPolicy(TensorDictModuleBase):
     ) -> tuple[Tensor, Tensor]:
         """For those that choose, an option and its log probability, ``[*]`` each."""
         seen = tensordict.select(*self.controller.in_keys)[chooses]
+        training = self.controller.training
+        self.controller.eval()  # what it leaves out while it learns it must not forget to act by
         logits = self.controller(seen).get(("option", "logits")) / self.temperature
+        self.controller.train(training)
         open_to = may[chooses]
         if not bool(open_to.any(-1).all()):
             raise ValueError(
@@ -170,6 +205,6 @@ class OptionPolicy(TensorDictModuleBase):
             taken = log_probs.argmax(-1, keepdim=True)
         chosen = torch.zeros(chooses.shape, dtype=torch.int64, device=chooses.device)
         chosen[chooses] = taken[..., 0]
-        log_prob = torch.zeros(chooses.shape, device=chooses.device)
+        log_prob = torch.zeros(chooses.shape, dtype=log_probs.dtype, device=chooses.device)
         log_prob[chooses] = log_probs.gather(-1, taken)[..., 0]
         return chosen, log_prob

@@ -68,9 +68,12 @@ class Levels:
 
         The stop is what a price without a trend usually moves in so many bars.
         """
+        if not 0 < often < 1:
+            raise ValueError(f"often is a share of the bars, in (0, 1), got {often}")
         strength = (trend / volatility.clamp(min=1e-12)).abs().double()
-        level = float(strength[strength.isfinite()].quantile(1 - often))
-        return cls(trend=level, stop=0.6745 * math.sqrt(bars))
+        known = strength[strength.isfinite()]
+        least = min(int((1 - often) * len(known)) + 1, len(known))
+        return cls(trend=float(known.kthvalue(least).values), stop=0.6745 * math.sqrt(bars))
 
     def of(self, level: float, scene: Scene) -> Tensor | float:
         """A level where the scene stands."""
@@ -82,19 +85,19 @@ SHARES = Levels(trend=0.015, stop=0.01, in_volatility=False)
 
 
 def ending(
-    steps: Tensor, least: int, most: int, *, steepness: float = 0.5, cap: float = 1.0
+    steps: Tensor, least: int, most: int, *, steepness: float = 0.5, likeliest: float = 1.0
 ) -> Tensor:
     """How likely a plan ends after so many bars: later is likelier.
 
     0 before ``least``, 1 from ``most`` on; between them ``0.8 x sigmoid(10 x steepness x (steps /
-    most - 0.5))``, at most ``cap``.
+    most - 0.5))``, at most ``likeliest``.
 
     Example:
         >>> ending(torch.tensor([4, 5, 10, 19, 20]), least=5, most=20)
         tensor([0.0000, 0.1782, 0.4000, 0.7237, 1.0000])
     """
     progress = steps / most
-    likely = (0.8 * (10 * steepness * (progress - 0.5)).sigmoid()).clamp(max=cap)
+    likely = (0.8 * (10 * steepness * (progress - 0.5)).sigmoid()).clamp(max=likeliest)
     likely = torch.where(steps < most, likely, 1.0)
     return torch.where(steps < least, 0.0, likely)
 
@@ -113,8 +116,10 @@ class Option(ABC):
     scale: float = 1.0
     """of an agent's action while it runs"""
     steepness: float = 0.5
-    cap: float = 1.0
-    """largest likelihood of an end for no other reason than time, before ``most``"""
+    levels: Levels | None = None
+    """kept with the policy, where it goes by levels"""
+    likeliest: float = 1.0
+    """an end for no other reason than time, before ``most``"""
 
     @abstractmethod
     def may_start(self, scene: Scene) -> Tensor:
@@ -139,14 +144,20 @@ def _flat(scene: Scene) -> Tensor:
     return scene.held == 0
 
 
-class _Open(Option):
+class _Levelled(Option):
+    """An option that goes by levels."""
+
+    levels: Levels
+
+    def __init__(self, levels: Levels) -> None:
+        self.levels = levels
+
+
+class _Open(_Levelled):
     """Builds a position up to the cap, faster while it has not run away."""
 
     least, scale = 5, 0.8
     side: int
-
-    def __init__(self, levels: Levels) -> None:
-        self.levels = levels
 
     def may_start(self, scene: Scene) -> Tensor:
         """Flat, and with confidence where that is known."""
@@ -182,13 +193,10 @@ class OpenShort(_Open):
         return torch.maximum(super().met(scene), turned)
 
 
-class ClosePosition(Option):
+class ClosePosition(_Levelled):
     """Holds between a stop and a target, and sells beyond them."""
 
-    name, least, cap = "CLOSE_POSITION", 3, 0.02
-
-    def __init__(self, levels: Levels) -> None:
-        self.levels = levels
+    name, least, likeliest = "CLOSE_POSITION", 3, 0.02
 
     def may_start(self, scene: Scene) -> Tensor:
         """In a position."""
@@ -208,13 +216,14 @@ class ClosePosition(Option):
         return torch.where(_flat(scene), 1.0, 0.0)
 
 
-class TrendFollow(Option):
+class TrendFollow(_Levelled):
     """Grows with the trend, and leaves what stands against it."""
 
-    name, least, scale, cap = "TREND_FOLLOW", 10, 0.6, 0.15
+    name, least, scale, likeliest = "TREND_FOLLOW", 10, 0.6, 0.15
 
     def __init__(self, levels: Levels, *, short: bool = True) -> None:
-        self.levels, self.short = levels, short
+        super().__init__(levels)
+        self.short = short
 
     def may_start(self, scene: Scene) -> Tensor:
         """There is a trend, and something that can be done about it."""
@@ -225,6 +234,8 @@ class TrendFollow(Option):
     def act(self, scene: Scene) -> Tensor:
         """More with the trend up to the cap; out of what is against it."""
         way = scene.signals["trend"].sign()
+        if not self.short:  # nothing is sold that is not there
+            way = torch.where((way < 0) & (scene.held <= 0), 0.0, way)
         with_it = way * scene.held
         more = torch.where(with_it < FULL, 0.4, 0.0)
         return way * torch.where(with_it < 0, 0.6, more)
@@ -235,7 +246,7 @@ class TrendFollow(Option):
         return torch.where(faded, 0.85, 0.0)
 
 
-class Scalp(Option):
+class Scalp(_Levelled):
     """A small position on momentum while prices are lively, with a near target and stop."""
 
     name, least, most, steepness = "SCALP", 5, 15, 0.6
@@ -244,7 +255,8 @@ class Scalp(Option):
     """of the usual target and stop"""
 
     def __init__(self, levels: Levels, *, short: bool = True) -> None:
-        self.levels, self.short = levels, short
+        super().__init__(levels)
+        self.short = short
 
     def may_start(self, scene: Scene) -> Tensor:
         """Volatility is high for these days."""
@@ -269,13 +281,10 @@ class Scalp(Option):
         return way if self.short else way.clamp(min=0)
 
 
-class Wait(Option):
+class Wait(_Levelled):
     """Does nothing until something happens."""
 
-    name, least, most, scale, cap = "WAIT", 5, 30, 0.0, 0.5
-
-    def __init__(self, levels: Levels) -> None:
-        self.levels = levels
+    name, least, most, scale, likeliest = "WAIT", 5, 30, 0.0, 0.5
 
     def may_start(self, scene: Scene) -> Tensor:
         """Always."""
@@ -295,16 +304,44 @@ class Wait(Option):
         return torch.where(strong, 0.85, torch.where(trend, 0.75, sure))
 
 
-def trading_options(levels: Levels, *, short: bool = True) -> list[Option]:
+def trading_options(levels: Levels, *, short: bool = True, time_out: int = 20) -> list[Option]:
     """The six; without OPEN_SHORT where positions may not be negative.
+
+    Args:
+        levels: from where on moves count.
+        short: whether positions may be negative.
+        time_out: longest duration, but of SCALP and WAIT, which have their own.
 
     Example:
         >>> [option.name for option in trading_options(SHARES)]
         ['OPEN_LONG', 'OPEN_SHORT', 'CLOSE_POSITION', 'TREND_FOLLOW', 'SCALP', 'WAIT']
     """
     opens = [OpenLong(levels), OpenShort(levels)] if short else [OpenLong(levels)]
-    follows = [TrendFollow(levels, short=short), Scalp(levels, short=short)]
-    return [*opens, ClosePosition(levels), *follows, Wait(levels)]
+    timed = [*opens, ClosePosition(levels), TrendFollow(levels, short=short)]
+    for option in timed:
+        option.most = time_out
+    found = [*timed, Scalp(levels, short=short), Wait(levels)]
+    check_options(found)
+    return found
+
+
+def check_options(options: Sequence[Option]) -> None:
+    """Refuses what cannot be carried out."""
+    if not options:
+        raise ValueError("there must be at least 1 option")
+    for option in options:
+        lacking = [name for name in ("name", "least") if not hasattr(option, name)]
+        if lacking:
+            raise ValueError(f"option {type(option).__name__} has no {lacking[0]}: set it")
+        if not 1 <= option.least < option.most:
+            raise ValueError(
+                f"{option.name}: least must be at least 1 and below most, got"
+                f" least={option.least}, most={option.most}"
+            )
+    names = [option.name for option in options]
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise ValueError(f"two options are named {twice[0]}")
 
 
 def allowed(options: Sequence[Option], scene: Scene) -> Tensor:
@@ -325,7 +362,13 @@ def ends(options: Sequence[Option], scene: Scene, index: Tensor) -> tuple[Tensor
     """
     time = torch.stack(
         [
-            ending(scene.steps, each.least, each.most, steepness=each.steepness, cap=each.cap)
+            ending(
+                scene.steps,
+                each.least,
+                each.most,
+                steepness=each.steepness,
+                likeliest=each.likeliest,
+            )
             for each in options
         ],
         -1,
@@ -339,7 +382,7 @@ def ends(options: Sequence[Option], scene: Scene, index: Tensor) -> tuple[Tensor
 
 def explores() -> bool:
     """Whether ends and choices are drawn, as :func:`torchrl.envs.set_exploration_type` has it."""
-    return exploration_type() not in (ExplorationType.DETERMINISTIC, ExplorationType.MODE)
+    return exploration_type() in (None, ExplorationType.RANDOM)
 
 
 def over(likely: Tensor, lasted: Tensor) -> tuple[Tensor, Tensor]:
@@ -362,10 +405,10 @@ def scene_of(tensordict: TensorDictBase, cap: float, steps: Tensor, entered: Ten
         tensordict: with ``signals``, and of ``account`` ``share``, ``equity`` and ``unrealised``.
         cap: largest position, as a share of equity.
         steps: bars that the running option has acted on, ``[*]``.
-        entered: whether there has been a position since it began, ``[*]``.
+        entered: whether there had been a position since it began, before this bar, ``[*]``.
     """
     signals = {str(key): value[..., 0] for key, value in tensordict.get("signals").items()}
     share, equity, gain = (tensordict.get(key)[..., 0] for key in (SHARE, EQUITY, UNREALISED))
     paid = share * equity - gain
     earned = torch.where(share != 0, gain / torch.where(paid != 0, paid, 1.0), 0.0)
-    return Scene(signals, share / cap, earned.float(), steps, entered)
+    return Scene(signals, share / cap, earned.float(), steps, entered | (share != 0))

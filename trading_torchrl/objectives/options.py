@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 
@@ -19,7 +19,7 @@ from trading_torchrl.envs.running_option import ALLOWED, INDEX
 from trading_torchrl.modules.averages import follow_slowly
 from trading_torchrl.modules.discrete import NEVER
 from trading_torchrl.objectives.actor_critic import kept_by, without_masked
-from trading_torchrl.replay.segments import DURATION, RUNS
+from trading_torchrl.replay.segments import DURATION
 
 LOGITS, VALUES = ("option", "logits"), ("option", "values")
 
@@ -41,10 +41,10 @@ class OptionsLoss(LossModule):
     """Actor-critic over options, on the rows of :class:`~trading_torchrl.replay.Segments`.
 
     Sutton, Precup & Singh, "Between MDPs and semi-MDPs", 1999. The target of an option's value is
-    what it earned until its end, and, discounted by its bars, what a choice is worth there on
-    average; of one that a truncated episode cut short, what it is worth itself to go on. The
-    controller follows the advantage over the average choice, normalised over the batch, with an
-    entropy bonus.
+    what it earned until its end and, discounted by its bars, what a choice is worth there on
+    average, also where a truncated episode cut it short. The controller follows the advantage over
+    the average choice, normalised over the batch, with an entropy bonus. Call
+    :meth:`update_targets` after each step.
 
     Args:
         controller_network: reads what it sees, writes ``("option", "logits")`` and ``("option",
@@ -52,8 +52,8 @@ class OptionsLoss(LossModule):
 
     Keyword Args:
         gamma: discount of one bar, in [0, 1].
-        temperature: by which logits are divided, a tensor that others may change: that of
-            :class:`~trading_torchrl.modules.OptionPolicy`.
+        temperature: by which logits are divided, as it is by then: ``lambda: policy.temperature``
+            of an :class:`~trading_torchrl.modules.OptionPolicy`; None for 1.
         entropy: of the bonus for choices that are alike.
         value: of the values' loss.
         normalise: whether advantages are brought to mean 0 and deviation 1.
@@ -81,7 +81,7 @@ class OptionsLoss(LossModule):
         controller_network: TensorDictModule,
         *,
         gamma: float,
-        temperature: Tensor | None = None,
+        temperature: Callable[[], Tensor] | None = None,
         entropy: float = 0.01,
         value: float = 1.0,
         normalise: bool = True,
@@ -95,7 +95,7 @@ class OptionsLoss(LossModule):
                 raise ValueError(f"{name} must not be negative, got {part}")
         self.controller_network = controller_network
         self.target_controller_network = deepcopy(controller_network).requires_grad_(False).eval()
-        self._temperature = (torch.tensor(1.0) if temperature is None else temperature,)
+        self._temperature = temperature or (lambda: torch.tensor(1.0))
         self.gamma, self.entropy, self.value = gamma, entropy, value
         self.normalise, self.reduction = normalise, reduction
 
@@ -107,13 +107,19 @@ class OptionsLoss(LossModule):
         """What :meth:`forward` reads."""
         keys, seen = self.tensor_keys, self.controller_network.in_keys
         after: Sequence[NestedKey] = (
-            keys.reward, keys.terminated, DURATION, RUNS, ALLOWED, *seen
+            keys.reward, keys.terminated, DURATION, ALLOWED, *seen
         )  # fmt: skip
         return [*seen, INDEX, ALLOWED, *(unravel_key(("next", key)) for key in after)]
 
     @in_keys.setter
     def in_keys(self, keys: list[NestedKey]) -> None:
         raise AttributeError("in_keys follow from what the controller sees; use set_keys")
+
+    def train(self, mode: bool = True) -> OptionsLoss:
+        """The slow copy leaves nothing out, whatever the controller does."""
+        super().train(mode)
+        self.target_controller_network.eval()
+        return self
 
     def update_targets(self, rate: float) -> None:
         """Moves the slow copy by ``rate`` of the way to the controller."""
@@ -131,7 +137,7 @@ class OptionsLoss(LossModule):
         probs = log_probs.exp()
         entropy = -(probs * log_probs).sum(-1)
         with torch.no_grad():
-            target = self._target(tensordict, index)
+            target = self._target(tensordict)
             advantage = target - (probs * values).sum(-1)
             kept = kept_by(self, tensordict, advantage)
             weight = self._normalised(advantage, slice(None) if kept is None else kept)
@@ -145,6 +151,8 @@ class OptionsLoss(LossModule):
             "value": worth.detach(),
             "td_error": misfit.detach().abs(),
         }
+        if not advantage.numel():  # no option has ended: there is nothing to learn
+            return TensorDict({name: each.sum() for name, each in named.items()})
         return TensorDict._new_unsafe(
             {name: self._reduce_loss(each, masked) for name, each in named.items()},
             batch_size=torch.Size([]),
@@ -152,26 +160,27 @@ class OptionsLoss(LossModule):
 
     def _read(self, network: TensorDictModule, seen: TensorDictBase) -> tuple[Tensor, Tensor]:
         """Log probabilities of what may be chosen, and values: ``[*, K]`` each."""
-        (temperature,) = self._temperature
         found = network(seen.select(*network.in_keys))
-        logits = found.get(LOGITS) / temperature
+        logits = found.get(LOGITS) / self._temperature()
         masked = logits.masked_fill(~seen.get(ALLOWED), NEVER)
         return masked.log_softmax(-1), found.get(VALUES)
 
-    def _target(self, tensordict: TensorDictBase, index: Tensor) -> Tensor:
+    def _target(self, tensordict: TensorDictBase) -> Tensor:
         """Of the option taken, ``[*]``."""
         keys, after = self.tensor_keys, tensordict.get("next")
+        reward = after.get(keys.reward)
+        if reward.shape[-1] != 1:
+            raise ValueError(
+                f"a controller learns from one reward, [*, 1], got {list(reward.shape)}: weigh"
+                " several objectives before"
+            )
         log_probs, values = self._read(self.target_controller_network, after)
-        choice = (log_probs.exp() * values).sum(-1)
-        goes_on = values.gather(-1, index)[..., 0]
-        earned, over, bars, runs = (
-            after.get(key)[..., 0] for key in (keys.reward, keys.terminated, DURATION, RUNS)
-        )
-        ahead = torch.where(runs, goes_on, choice)
-        return semi_markov_target(earned, bars, ahead, over, self.gamma)
+        ahead = (log_probs.exp() * values).sum(-1)
+        over, bars = (after.get(key)[..., 0] for key in (keys.terminated, DURATION))
+        return semi_markov_target(reward[..., 0], bars, ahead, over, self.gamma)
 
     def _normalised(self, advantage: Tensor, rows: Tensor | slice) -> Tensor:
-        if not self.normalise:
+        if not self.normalise or not advantage.numel():
             return advantage
         counted = advantage[rows]
         deviation = counted.std(correction=0).clamp(min=1e-8)

@@ -77,6 +77,7 @@ def one(name, s, levels, short=True):
         met = 1.0 if held == 0 else 0.0
     elif name == "TREND_FOLLOW":
         start = abs(s["trend"]) > trend_from and (short or up > 0 or held > 0)
+        up = 0 if not short and up < 0 and held <= 0 else up
         act = 0.6 * up if held * up < 0 else 0.4 * up if held * up < 0.9 else 0.0
         met = 0.85 if abs(s["trend"]) < trend_from / 2 else 0.0
     elif name == "SCALP":
@@ -153,7 +154,7 @@ def test_durations_and_scales_are_those_promised():
 @settings(max_examples=100, deadline=None)
 def test_an_end_becomes_likelier_and_is_sure_at_last(least, more, steepness, cap):
     most = least + more
-    likely = ending(torch.arange(most + 3), least, most, steepness=steepness, cap=cap)
+    likely = ending(torch.arange(most + 3), least, most, steepness=steepness, likeliest=cap)
     assert (likely[:least] == 0).all()
     assert (likely[most:] == 1).all()
     between = likely[least:most]
