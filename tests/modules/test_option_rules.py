@@ -127,8 +127,8 @@ def test_each_option_is_its_plain_rule(levels, known, short):
     seen |= {name: getattr(scene, name).tolist() for name in Scene._fields[1:]}
     for k, option in enumerate(options):
         index = torch.full_like(scene.steps, k)
-        act, (likely, met) = acted(options, scene, index), ends(options, scene, index)
-        found = {"start": starts[:, k], "act": act, "met": met, "ends": likely}
+        act, found = acted(options, scene, index), ends(options, scene, index)
+        found = {"start": starts[:, k], "act": act, "met": found.met, "ends": found.timed}
         rows = [
             one(option.name, {name: column[i] for name, column in seen.items()}, levels, short)
             for i in range(len(scene.held))

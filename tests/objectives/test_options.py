@@ -9,7 +9,8 @@ from tensordict.nn import TensorDictModule
 
 from trading_torchrl.envs.running_option import ALLOWED, INDEX
 from trading_torchrl.modules.controller import Controller
-from trading_torchrl.objectives.options import LOGITS, VALUES, OptionsLoss
+from trading_torchrl.modules.option_policy import LOGITS, VALUES
+from trading_torchrl.objectives.options import OptionsLoss
 
 
 def controller_of(inputs, options, hidden=(16,), dropout=0.0):

@@ -65,8 +65,7 @@ class MacroSteps(Transform):
         while True:
             entered = entered | (seen.get(SHARE)[..., 0] != 0)
             scene = scene_of(seen, self.cap, bars, entered)
-            likely, _ = ends(self.options, scene, self._index)
-            ended, lasted = over(likely, lasted)
+            ended, lasted = over(ends(self.options, scene, self._index).timed, lasted)
             runs = runs & ~ended & ~seen.get("done")[..., 0]
             if not bool(runs.any()):
                 break

@@ -1,4 +1,4 @@
-"""The controller's network: which option to take, and what each is worth."""
+"""The controller's network: which option to take, what each is worth, and when it should end."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from trading_torchrl.modules.networks import joined
 
 
 class Controller(nn.Module):
-    """One trunk with a head for logits and one for values.
+    """One trunk with a head for logits, one for values, and one for ends where these are learned.
 
     Args:
         inputs: sum of the widths of what is seen.
         options: K.
         hidden: widths of the trunk.
         dropout: share of its units that are left out while it learns.
+        ends: whether it learns when options end.
 
     Example:
         >>> controller = Controller(inputs=5, options=6)
@@ -32,6 +33,7 @@ class Controller(nn.Module):
         hidden: Sequence[int] = (512,),
         *,
         dropout: float = 0.1,
+        ends: bool = False,
     ) -> None:
         super().__init__()
         if options < 1:
@@ -46,11 +48,12 @@ class Controller(nn.Module):
             ]
             inputs = width
         self.trunk = nn.Sequential(*layers)
-        self.heads = nn.Linear(inputs, 2 * options)
+        self.count = 3 if ends else 2
+        self.heads = nn.Linear(inputs, self.count * options)
         with torch.no_grad():  # at first nothing speaks for or against any of them
             self.heads.weight.mul_(0.01)
             self.heads.bias.zero_()
 
     def forward(self, *seen: Tensor) -> tuple[Tensor, ...]:
-        """Logits and values, ``[*, K]`` each."""
-        return self.heads(self.trunk(joined(seen))).chunk(2, -1)
+        """Logits, values, and logits of ends where they are learned: ``[*, K]`` each."""
+        return self.heads(self.trunk(joined(seen))).chunk(self.count, -1)

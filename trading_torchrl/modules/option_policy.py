@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from tensordict import TensorDictBase
@@ -38,6 +38,8 @@ from trading_torchrl.modules.options import (
 )
 
 ENDED, RULE = ("option", "ended"), ("option", "rule")
+LOGITS, VALUES = ("option", "logits"), ("option", "values")
+END_LOGITS = ("option", "end_logits")
 
 GOES_ON, BY_TIME, BY_PURPOSE = 0, 1, 2
 """What became of the option that ran before, in ``("option", "ended")``."""
@@ -64,7 +66,9 @@ class OptionPolicy(TensorDictModuleBase):
 
     Args:
         options: K of them; in every scene at least one may start.
-        controller: reads what it sees ``[*, ...]``, writes ``("option", "logits")`` ``[*, K]``.
+        controller: reads what it sees ``[*, ...]``, writes ``("option", "logits")`` ``[*, K]``;
+            and ``("option", "end_logits")`` ``[*, K]`` where it learns when options end, which then
+            takes the place of time between their shortest and longest durations.
         cap: largest position, as a share of equity.
         action: ``rule``; ``scaled``, the agent's times the option's scale; or ``blend`` of both.
         actor: the agent, which reads its keys and writes ``action``; not for ``rule``.
@@ -73,6 +77,9 @@ class OptionPolicy(TensorDictModuleBase):
     """
 
     temperature: Tensor
+
+    shown: ClassVar[tuple[NestedKey, ...]] = ("signals", SHARE, EQUITY, UNREALISED)
+    """keys of what scenes are made of"""
 
     def __init__(
         self,
@@ -108,7 +115,7 @@ class OptionPolicy(TensorDictModuleBase):
         acts = () if actor is None else actor.in_keys
         seen: dict[NestedKey, None] = dict.fromkeys([*controller.in_keys, *acts])
         state = [INDEX, STEPS, ENTERED, LASTED]
-        self.in_keys = [*seen, "signals", SHARE, EQUITY, UNREALISED, *state]
+        self.in_keys = [*seen, *self.shown, *state]
         self.out_keys = ["action", RULE, ENDED, ALLOWED, LOG_PROB, *state]
 
     @torch.no_grad()
@@ -116,7 +123,11 @@ class OptionPolicy(TensorDictModuleBase):
         """Ends, chooses, acts."""
         before = self.scene(tensordict)
         index, lasted = (tensordict.get(key)[..., 0] for key in (INDEX, LASTED))
-        ended, lasted = self._ended(before, index, lasted)
+        likely, met = self._likely(tensordict, before, index)
+        ended, lasted = over(likely, lasted)
+        # An end has a purpose where that made it likelier than time did.
+        how = torch.where((met > 0) & (met >= likely), BY_PURPOSE, BY_TIME)
+        ended = torch.where(ended & (index >= 0), how, GOES_ON)
         chooses = (index < 0) | (ended != GOES_ON)
         steps = torch.where(chooses, 0, before.steps)
         entered = before.entered & ~(chooses & (before.held == 0))
@@ -152,13 +163,33 @@ class OptionPolicy(TensorDictModuleBase):
                 " RunningOption"
             )
         steps, entered = (tensordict.get(key)[..., 0] for key in (STEPS, ENTERED))
+        return self.seen(tensordict, steps, entered)
+
+    def seen(self, tensordict: TensorDictBase, steps: Tensor, entered: Tensor) -> Scene:
+        """A scene of :attr:`shown`; for options of something else than trading a subclass has both.
+
+        Args:
+            tensordict: what an environment shows, ``[*]``.
+            steps: bars that the running option has acted on, ``[*]``.
+            entered: whether there had been a position since it began, ``[*]``.
+        """
         return scene_of(tensordict, self.cap, steps, entered)
 
     def may(self, tensordict: TensorDictBase) -> Tensor:
         """Which options may start, bool ``[*, K]``; of what an environment shows."""
-        share = tensordict.get(SHARE)[..., 0]
-        nothing = torch.zeros_like(share, dtype=torch.int64)
-        return allowed(self.options, scene_of(tensordict, self.cap, nothing, nothing.bool()))
+        none = torch.zeros(tensordict.shape, dtype=torch.int64, device=tensordict.device)
+        return allowed(self.options, self.seen(tensordict, none, none.bool()))
+
+    def bounds(self, tensordict: TensorDictBase) -> Tensor:
+        """Between what likelihoods running options end, ``[*, 2]``; of what an environment shows.
+
+        The same twice where nothing learns when they end.
+        """
+        index = tensordict.get(INDEX)[..., 0].clamp(min=0)
+        found = ends(self.options, self.scene(tensordict), index)
+        learns = END_LOGITS in self.controller.out_keys
+        both = (found.least, found.most) if learns else (found.timed, found.timed)
+        return torch.stack(both, -1)
 
     def get_extra_state(self) -> dict[str, Any]:
         """What options are these, and their levels: they were chosen on the training split."""
@@ -175,24 +206,32 @@ class OptionPolicy(TensorDictModuleBase):
         for option, levels in zip(self.options, state.values(), strict=True):
             option.levels = None if levels is None else Levels(**levels)
 
-    def _ended(self, scene: Scene, index: Tensor, lasted: Tensor) -> tuple[Tensor, Tensor]:
-        """What becomes of the option ``index`` ``[*]``, and how likely it lasted till now."""
-        likely, met = ends(self.options, scene, index.clamp(min=0))
-        ended, lasted = over(likely, lasted)
-        # An end has a purpose where that made it likelier than time did.
-        purposeful = (met > 0) & (met >= likely)
-        how = torch.where(purposeful, BY_PURPOSE, BY_TIME)
-        return torch.where(ended & (index >= 0), how, GOES_ON), lasted
+    def _likely(
+        self, tensordict: TensorDictBase, scene: Scene, index: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """How likely options end, and by their purposes, ``[*]`` each."""
+        index = index.clamp(min=0)
+        found = ends(self.options, scene, index)
+        if END_LOGITS not in self.controller.out_keys:
+            return found.timed, found.met
+        logits = self._asked(tensordict).get(END_LOGITS)
+        learned = logits.gather(-1, index[..., None])[..., 0].sigmoid()
+        return learned.clamp(found.least, found.most), found.met
+
+    def _asked(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """What the controller says of what it sees."""
+        training = self.controller.training
+        self.controller.eval()  # what it leaves out while it learns it must not forget to act by
+        said = self.controller(tensordict.select(*self.controller.in_keys))
+        self.controller.train(training)
+        return said
 
     def _choose(
         self, tensordict: TensorDictBase, chooses: Tensor, may: Tensor
     ) -> tuple[Tensor, Tensor]:
         """For those that choose, an option and its log probability, ``[*]`` each."""
         seen = tensordict.select(*self.controller.in_keys)[chooses]
-        training = self.controller.training
-        self.controller.eval()  # what it leaves out while it learns it must not forget to act by
-        logits = self.controller(seen).get(("option", "logits")) / self.temperature
-        self.controller.train(training)
+        logits = self._asked(seen).get(LOGITS) / self.temperature
         open_to = may[chooses]
         if not bool(open_to.any(-1).all()):
             raise ValueError(

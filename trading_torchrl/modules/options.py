@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -355,29 +355,40 @@ def acted(options: Sequence[Option], scene: Scene, index: Tensor) -> Tensor:
     return rules.gather(-1, index[..., None])[..., 0]
 
 
-def ends(options: Sequence[Option], scene: Scene, index: Tensor) -> tuple[Tensor, Tensor]:
-    """How likely the option ``index`` ends, and how likely with its purpose met: ``[*]`` each.
+class Ends(NamedTuple):
+    """How likely running options end, ``[*]`` each, and by what."""
 
-    Nothing ends before its shortest duration, met or not; afterwards the likelier of both counts.
+    least: Tensor
+    """at least: 0 before the shortest duration, 1 from the longest on, and what purposes met say"""
+    most: Tensor
+    """at most, where something learns when to end: 0 before the shortest duration, then 1"""
+    timed: Tensor
+    """by how long they have run, and by their purposes"""
+    met: Tensor
+    """by their purposes alone"""
+
+
+def ends(options: Sequence[Option], scene: Scene, index: Tensor) -> Ends:
+    """Of the option ``index`` ``[*]``.
+
+    Nothing ends before its shortest duration, met or not; afterwards the likelier of time and
+    purpose counts.
     """
-    time = torch.stack(
-        [
-            ending(
-                scene.steps,
-                each.least,
-                each.most,
-                steepness=each.steepness,
-                likeliest=each.likeliest,
-            )
-            for each in options
-        ],
-        -1,
+
+    def of_each(value: Callable[[Option], Tensor]) -> Tensor:
+        every = torch.stack([value(option) for option in options], -1)
+        return every.gather(-1, index[..., None])[..., 0]
+
+    steps = scene.steps
+    time = of_each(
+        lambda each: ending(
+            steps, each.least, each.most, steepness=each.steepness, likeliest=each.likeliest
+        )
     )
-    met = torch.stack(
-        [torch.where(scene.steps < each.least, 0.0, each.met(scene)) for each in options], -1
-    )
-    met = met.gather(-1, index[..., None])[..., 0]
-    return torch.maximum(time.gather(-1, index[..., None])[..., 0], met), met
+    met = of_each(lambda each: torch.where(steps < each.least, 0.0, each.met(scene)))
+    over = of_each(lambda each: torch.where(steps < each.most, 0.0, 1.0))
+    may = of_each(lambda each: torch.where(steps < each.least, 0.0, 1.0))
+    return Ends(torch.maximum(over, met), may, torch.maximum(time, met), met)
 
 
 def explores() -> bool:

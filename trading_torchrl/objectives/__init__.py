@@ -9,6 +9,7 @@ from trading_torchrl.objectives.discrete_sac import DiscreteSACLoss
 from trading_torchrl.objectives.dqn import DQNLoss
 from trading_torchrl.objectives.from_torchrl import FromTorchRL
 from trading_torchrl.objectives.iql import IQLLoss, expectile_loss
+from trading_torchrl.objectives.option_critic import OptionCriticLoss
 from trading_torchrl.objectives.options import OptionsLoss
 from trading_torchrl.objectives.potential import Column, PotentialLoss
 from trading_torchrl.objectives.redq import REDQLoss
@@ -29,6 +30,7 @@ __all__ = [
     "FromTorchRL",
     "ICMLoss",
     "IQLLoss",
+    "OptionCriticLoss",
     "OptionsLoss",
     "PotentialLoss",
     "REDQLoss",

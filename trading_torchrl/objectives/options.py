@@ -18,10 +18,9 @@ from trading_torchrl.checks import check_reduction, check_share
 from trading_torchrl.envs.running_option import ALLOWED, INDEX
 from trading_torchrl.modules.averages import follow_slowly
 from trading_torchrl.modules.discrete import NEVER
+from trading_torchrl.modules.option_policy import LOGITS, VALUES
 from trading_torchrl.objectives.actor_critic import kept_by, without_masked
 from trading_torchrl.replay.segments import DURATION
-
-LOGITS, VALUES = ("option", "logits"), ("option", "values")
 
 
 def semi_markov_target(
@@ -167,17 +166,21 @@ class OptionsLoss(LossModule):
 
     def _target(self, tensordict: TensorDictBase) -> Tensor:
         """Of the option taken, ``[*]``."""
-        keys, after = self.tensor_keys, tensordict.get("next")
-        reward = after.get(keys.reward)
+        after = tensordict.get("next")
+        log_probs, values = self._read(self.target_controller_network, after)
+        ahead = (log_probs.exp() * values).sum(-1)
+        over, bars = (after.get(key)[..., 0] for key in (self.tensor_keys.terminated, DURATION))
+        return semi_markov_target(self._rewards(after), bars, ahead, over, self.gamma)
+
+    def _rewards(self, after: TensorDictBase) -> Tensor:
+        """Of one kind, ``[*]``."""
+        reward = after.get(self.tensor_keys.reward)
         if reward.shape[-1] != 1:
             raise ValueError(
                 f"a controller learns from one reward, [*, 1], got {list(reward.shape)}: weigh"
                 " several objectives before"
             )
-        log_probs, values = self._read(self.target_controller_network, after)
-        ahead = (log_probs.exp() * values).sum(-1)
-        over, bars = (after.get(key)[..., 0] for key in (keys.terminated, DURATION))
-        return semi_markov_target(reward[..., 0], bars, ahead, over, self.gamma)
+        return reward[..., 0]
 
     def _normalised(self, advantage: Tensor, rows: Tensor | slice) -> Tensor:
         if not self.normalise or not advantage.numel():
