@@ -23,15 +23,17 @@ from trading_torchrl.envs.running_option import (
     RunningOption,
 )
 from trading_torchrl.envs.signals import Signals, signals_of
+from trading_torchrl.modules.carried_out import FACTOR, OFFSET, carried_out
 from trading_torchrl.modules.controller import Controller
+from trading_torchrl.modules.networks import make_actor
 from trading_torchrl.modules.option_policy import (
     BY_PURPOSE,
+    CODE,
     ENDED,
     GOES_ON,
-    RULE,
     OptionPolicy,
 )
-from trading_torchrl.modules.options import Levels, Option, trading_options
+from trading_torchrl.modules.options import Levels, Option, acted, trading_options
 from trading_torchrl.objectives import OptionsLoss
 from trading_torchrl.replay import Segments
 from trading_torchrl.resume import collector_state, restore_collector
@@ -95,7 +97,8 @@ def test_durations_time_outs_and_masks_hold_on_a_million_steps():
         assert now[ALLOWED][chose].gather(-1, chosen[chose, None]).all()
         assert (now[LOG_PROB][:, 0][~chose] == 0).all()
         assert (now[LOG_PROB][:, 0][chose] <= 0).all()
-        assert torch.equal(now["action"], now[RULE])
+        assert torch.equal(now["action"], now[OFFSET])
+        assert (now[FACTOR] == 0).all()
         held = now["account", "share"][:, 0] != 0
         assert torch.equal(now[ENTERED][chose, 0], held[chose])
         used += torch.bincount(chosen[chose], minlength=6)
@@ -195,22 +198,35 @@ def test_what_was_earned_is_the_price_over_the_entry():
     torch.testing.assert_close(scene.earned.double(), wanted, atol=2e-6, rtol=0)
 
 
-def test_an_agent_acts_at_the_scale_of_the_option():
+@pytest.mark.parametrize(("action", "part"), [("scaled", 1.0), ("blend", 0.25)])
+def test_an_agent_sees_its_option_and_acts_through_it(action, part):
     torch.manual_seed(0)
     env = traded(64)
+    width = env.observation_spec["observation"].shape[-1]
+    agent = make_actor(width + 7, 1, [16], ["observation", CODE])
+    policy = policy_of(env, action=action, actor=carried_out(agent), blend=0.25)
+    rows = env.rollout(60, policy, break_when_any_done=False)
+    index, steps = rows[INDEX], rows[STEPS]
+    scales = torch.tensor([option.scale for option in policy.options])
+    torch.testing.assert_close(rows[FACTOR], part * scales[index])
+    most = torch.tensor([option.most for option in policy.options])
+    torch.testing.assert_close(rows[CODE][..., :6].argmax(-1, keepdim=True), index)
+    torch.testing.assert_close(rows[CODE][..., 6:], steps / most[index])
+    wanted = (rows["action"] - rows[OFFSET]) / rows[FACTOR]
+    assert (wanted[rows[FACTOR] > 0].abs() <= 1 + 1e-5).all()
+    assert torch.equal(rows["action"][rows[FACTOR] == 0], rows[OFFSET][rows[FACTOR] == 0])
+    with set_exploration_type(ExplorationType.DETERMINISTIC):
+        rows = env.rollout(60, policy, break_when_any_done=False)
+        wanted = agent(rows.select(*agent.in_keys))["action"]
+    torch.testing.assert_close(rows["action"], rows[OFFSET] + rows[FACTOR] * wanted)
+    scene = policy.seen(rows, rows[STEPS][..., 0], rows[ENTERED][..., 0])
+    rule = acted(policy.options, scene, index=rows[INDEX][..., 0])
+    torch.testing.assert_close(rows[OFFSET][..., 0], (1 - part) * rule.float())
 
-    def half(seen):
-        return torch.full((*seen.shape[:-1], 1), 0.5)
 
-    actor = TensorDictModule(half, in_keys=["observation"], out_keys=["action"])
-    scaled = policy_of(env, action="scaled", actor=actor)
-    rows = env.rollout(60, scaled, break_when_any_done=False)
-    scales = torch.tensor([option.scale for option in scaled.options])
-    torch.testing.assert_close(rows["action"], 0.5 * scales[rows[INDEX]])
-    blend = policy_of(env, action="blend", actor=actor, blend=0.25)
-    rows = env.rollout(60, blend, break_when_any_done=False)
-    wanted = 0.75 * rows[RULE] + 0.25 * 0.5 * scales[rows[INDEX]]
-    torch.testing.assert_close(rows["action"], wanted)
+def test_an_actor_that_options_do_not_work_through_is_refused():
+    with pytest.raises(ValueError, match="made carried_out"):
+        policy_of(None, action="scaled", actor=make_actor(4, 1, [16]))
 
 
 def test_accounts_that_end_an_episode_begin_anew_and_the_others_go_on():

@@ -1,6 +1,7 @@
 """Networks and distributions of the agents."""
 
 from trading_torchrl.modules.averages import follow_slowly, frozen, moving
+from trading_torchrl.modules.carried_out import CarriedOut, carried_out
 from trading_torchrl.modules.controller import Controller
 from trading_torchrl.modules.curiosity import Curiosity, Surprise
 from trading_torchrl.modules.discrete import (
@@ -36,6 +37,7 @@ from trading_torchrl.modules.weights import WeightNetwork, fixed_weights, regime
 __all__ = [
     "MLP",
     "BatchRenorm",
+    "CarriedOut",
     "Controller",
     "Curiosity",
     "Ensemble",
@@ -55,6 +57,7 @@ __all__ = [
     "SymbolHeads",
     "TradingPotential",
     "WeightNetwork",
+    "carried_out",
     "fixed_weights",
     "follow_slowly",
     "frozen",

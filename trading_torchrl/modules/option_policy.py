@@ -11,6 +11,7 @@ from tensordict import TensorDictBase
 from tensordict.nn import TensorDictModule, TensorDictModuleBase
 from tensordict.utils import NestedKey
 from torch import Tensor
+from torch.nn.functional import one_hot
 
 from trading_torchrl.envs.running_option import (
     ALLOWED,
@@ -20,6 +21,7 @@ from trading_torchrl.envs.running_option import (
     LOG_PROB,
     STEPS,
 )
+from trading_torchrl.modules.carried_out import FACTOR, OFFSET
 from trading_torchrl.modules.discrete import NEVER
 from trading_torchrl.modules.options import (
     EQUITY,
@@ -37,7 +39,7 @@ from trading_torchrl.modules.options import (
     scene_of,
 )
 
-ENDED, RULE = ("option", "ended"), ("option", "rule")
+ENDED, CODE = ("option", "ended"), ("option", "code")
 LOGITS, VALUES = ("option", "logits"), ("option", "values")
 END_LOGITS = ("option", "end_logits")
 
@@ -55,13 +57,16 @@ class OptionPolicy(TensorDictModuleBase):
 
     Reads what the controller sees, ``signals``, ``account`` (``share``, ``equity`` and
     ``unrealised``) and the state of :class:`~trading_torchrl.envs.running_option.RunningOption`,
-    and writes that anew. Writes besides, ``[*, 1]`` but for ``allowed`` ``[*, K]``:
+    and writes that anew. Writes besides, ``[*, 1]`` where nothing else is said:
 
-    - ``action``, float32;
-    - ``("option", "rule")``, the action by the option's rule;
+    - ``action``, float32: ``offset + factor x`` what an agent wants;
+    - ``("option", "offset")`` and ``("option", "factor")``: the part of the option's rule, and how
+      much of it the agent may do;
+    - ``("option", "code")`` ``[*, K + 1]``: what the agent sees of the option, which one it is and
+      how much of its time is over;
     - ``("option", "ended")``, int64: what became of the option before, 0 it goes on, 1 time was up,
       2 its purpose was met;
-    - ``("option", "allowed")``, bool: which could be chosen;
+    - ``("option", "allowed")``, bool ``[*, K]``: which could be chosen;
     - ``("option", "log_prob")``: of the choice, 0 where there was none.
 
     Args:
@@ -71,7 +76,7 @@ class OptionPolicy(TensorDictModuleBase):
             takes the place of time between their shortest and longest durations.
         cap: largest position, as a share of equity.
         action: ``rule``; ``scaled``, the agent's times the option's scale; or ``blend`` of both.
-        actor: the agent, which reads its keys and writes ``action``; not for ``rule``.
+        actor: the agent, which writes ``action`` as :func:`carried_out` makes it; not for ``rule``.
         blend: part of the agent's action in a blend.
         temperature: of the choice.
     """
@@ -99,6 +104,10 @@ class OptionPolicy(TensorDictModuleBase):
             raise ValueError(
                 f"action={action} needs an actor" if actor is None else "rules have no use for one"
             )
+        if actor is not None and OFFSET not in actor.in_keys:
+            raise ValueError(
+                "the actor must be made carried_out(actor), which options work through"
+            )
         if not 0 <= blend <= 1:
             raise ValueError(f"blend must lie in [0, 1], got {blend}")
         if not 0 < temperature < float("inf"):
@@ -111,16 +120,27 @@ class OptionPolicy(TensorDictModuleBase):
         self.part = {"rule": 0.0, "scaled": 1.0, "blend": blend}[action]
         self.register_buffer("temperature", torch.tensor(float(temperature)))
         scales = torch.tensor([option.scale for option in self.options])
-        self.register_buffer("scales", scales, persistent=False)
-        acts = () if actor is None else actor.in_keys
+        self.register_buffer("factors", self.part * scales, persistent=False)
+        longest = torch.tensor([float(option.most) for option in self.options])
+        self.register_buffer("longest", longest, persistent=False)
+        written = (CODE, OFFSET, FACTOR)
+        acts = () if actor is None else [key for key in actor.in_keys if key not in written]
         seen: dict[NestedKey, None] = dict.fromkeys([*controller.in_keys, *acts])
         state = [INDEX, STEPS, ENTERED, LASTED]
         self.in_keys = [*seen, *self.shown, *state]
-        self.out_keys = ["action", RULE, ENDED, ALLOWED, LOG_PROB, *state]
+        self.out_keys = ["action", *written, ENDED, ALLOWED, LOG_PROB, *state]
 
     @torch.no_grad()
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Ends, chooses, acts."""
+        tensordict = self.decide(tensordict)
+        if self.actor is None:
+            return tensordict.set("action", tensordict.get(OFFSET))
+        return self.actor(tensordict)
+
+    @torch.no_grad()
+    def decide(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Ends and chooses: all but the action."""
         before = self.scene(tensordict)
         index, lasted = (tensordict.get(key)[..., 0] for key in (INDEX, LASTED))
         likely, met = self._likely(tensordict, before, index)
@@ -142,16 +162,18 @@ class OptionPolicy(TensorDictModuleBase):
         lasted = torch.where(chooses, 1.0, lasted)
         written = {
             INDEX: index, STEPS: steps, ENTERED: entered, LASTED: lasted, ENDED: ended,
-            RULE: rule.float(), LOG_PROB: log_prob,
+            OFFSET: (1 - self.part) * rule.float(), FACTOR: self.factors[index],
+            LOG_PROB: log_prob,
         }  # fmt: skip
         for key, value in written.items():
             tensordict.set(key, value.unsqueeze(-1))
-        tensordict.set(ALLOWED, may)
-        action = tensordict.get(RULE)
-        if self.actor is not None:
-            asked = self.actor(tensordict).get("action") * self.scales[index].unsqueeze(-1)
-            action = (1 - self.part) * action + self.part * asked
-        return tensordict.set("action", action)
+        return tensordict.set(ALLOWED, may).set(CODE, self.code(index, steps))
+
+    def code(self, index: Tensor, steps: Tensor) -> Tensor:
+        """What an agent sees of the option ``index`` ``[*]``: ``[*, K + 1]``."""
+        which = one_hot(index, len(self.options))
+        part = (steps / self.longest[index]).unsqueeze(-1)
+        return torch.cat([which, part], -1)
 
     def scene(self, tensordict: TensorDictBase) -> Scene:
         """What the running options decide by."""
