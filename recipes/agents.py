@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -12,6 +12,7 @@ from composing import own_settings
 from tasks import Task
 from tensordict import unravel_key
 from tensordict.nn import TensorDictModule
+from tensordict.utils import NestedKey
 from torchrl.objectives import LossModule
 
 from trading_torchrl.objectives import FromTorchRL, REDQLoss, SACLoss, TD3Loss
@@ -62,6 +63,8 @@ def make_agent(
     hidden: Sequence[int],
     *,
     stored: bool = False,
+    beside: Mapping[NestedKey, int] | None = None,
+    through: Callable[[Any], TensorDictModule] | None = None,
 ) -> tuple[TensorDictModule, LossModule]:
     """The actor, and the loss that trains it.
 
@@ -73,6 +76,8 @@ def make_agent(
         task: what they see and do.
         hidden: widths of the networks' hidden layers.
         stored: whether it learns from rows that another run collected.
+        beside: keys that the networks read besides, and their widths.
+        through: what makes of the actor one whose actions are carried out by something else.
     """
     kind, given = _said("loss", loss)
     if not (isinstance(kind, type) and issubclass(kind, LossModule)):
@@ -111,11 +116,14 @@ def make_agent(
             )
         given["qvalue_network"] = {**given["qvalue_network"], "objectives": task.rewards}
     body = partial(body, **made_of) if made_of else body
-    in_keys = (*reads, *task.in_keys)
+    in_keys = (*reads, *task.in_keys, *(beside or {}))
+    inputs = task.inputs + sum((beside or {}).values())
     builders = {name: _said(f"loss.{name}", given[name]) for name in sorted(parts)}
     try:
         for name, (build, about) in builders.items():
-            given[name] = build(task.inputs, task.actions, hidden, in_keys, network=body, **about)
+            given[name] = build(inputs, task.actions, hidden, in_keys, network=body, **about)
+        if through is not None:
+            given["actor_network"] = through(given["actor_network"])
         made = _made(kind, given)
     except ValueError as error:
         has = own_settings(loss) or "nothing that can be set"
@@ -149,13 +157,17 @@ class Reads(Protocol):
         """These."""
 
 
-def keys_to_store(task: Task, loss: LossModule, *others: Reads | None) -> tuple[Any, ...]:
+def keys_to_store(
+    task: Task, loss: LossModule, *others: Reads | None, made: Collection[Any] = ()
+) -> tuple[Any, ...]:
     """What a replay buffer keeps of rows: what the task says, and what a loss and others read.
 
-    What is made anew when a batch is sampled it need not keep, but what it is made of.
+    What is made anew when a batch is sampled, by the task or as ``made`` says, it need not keep,
+    but what it is made of.
     """
     asked = [unravel_key(key) for each in others if each is not None for key in each.reads]
     sampled = {*task.in_keys, *(unravel_key(("next", key)) for key in task.in_keys)}
+    sampled |= {unravel_key(key) for key in made}
     kept = dict.fromkeys((*task.stored, *(key for key in asked if key not in sampled)))
     more = [
         key

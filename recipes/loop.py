@@ -81,12 +81,14 @@ class Lately:
             "reward": batch["next", "reward"].mean(),
         }
         figures = {name: float(value.detach()) for name, value in shown.items()} | watch.figures()
-        figures |= {"grad_norm": max(self.norms), "learning_rate": rate}
+        figures |= {"grad_norm": max(self.norms)} if self.norms else {}
+        figures["learning_rate"] = rate
         histograms = {
             "actions/continuous_distribution": batch["action"],
             "rewards/component_histogram": batch["next", "reward"],
-            "gradients/norm_distribution": torch.tensor(self.norms),
         }
+        if self.norms:
+            histograms["gradients/norm_distribution"] = torch.tensor(self.norms)
         return {f"train/{name}": value for name, value in figures.items()}, histograms
 
     def state_dict(self) -> dict[str, Any]:

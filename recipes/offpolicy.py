@@ -25,6 +25,7 @@ from hindsight import hindsight_figures, make_hindsight
 from launch import Run, finish, runtime, set_machine, start
 from loop import UNJUDGED, Lately, due, evaluate, judge, reason, restore, state_of, tell, visits_of
 from omegaconf import DictConfig
+from rewarding import rewarded
 from shaping import make_shaping
 from stored import keep_replay
 from tasks import make_task
@@ -141,17 +142,8 @@ def main(config: DictConfig) -> None:
                 while count["owed"] >= 1 and not wrong:
                     sample = replay.sample()
                     sample["next", "reward"].mul_(run.reward_scale)
-                    if shaping:  # its potential learns from rewards as they came
-                        wrong = shaping.learn(sample, count["updates"])
-                    if curious:  # what its models did not expect is worth something; they learn it
-                        curious.reward.count(count["frames"])
-                        sample = curious.reward(sample)
-                        wrong = wrong or curious.learn(sample, count["updates"])
-                    if shaping:  # getting somewhere is paid in advance
-                        sample = shaping.shape(sample, count["frames"])
-                    if objectives:  # they take the reward's place; a goal's they are added to
-                        wrong = wrong or objectives.learn(count["updates"], optimizer.lr / run.lr)
-                        sample = objectives.weigh(sample)
+                    pace = optimizer.lr / run.lr
+                    sample, wrong = rewarded(sample, curious, shaping, objectives, count, pace)
                     losses = loss(sample)
                     total = sum(losses[each] for each in summed)
                     norm = differentiate(total, trained, run.max_grad_norm)

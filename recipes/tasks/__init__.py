@@ -44,6 +44,11 @@ def make_task(settings: Mapping[str, Any], earlier: Mapping[str, Any] | None = N
         )
     accounts, seed = settings["num_envs"], settings["seed"]
     if "problem" in env or "gym" in env:
+        if settings.get("options"):
+            raise ValueError(
+                "options are plans for trading: take a market, env=by_trades; the problem of four"
+                " rooms has its own (docs/options.md)"
+            )
         if window is not None:
             raise ValueError(f"only trading has windows of bars: window=null, got {window}")
         if "reward" in env:
@@ -54,8 +59,9 @@ def make_task(settings: Mapping[str, Any], earlier: Mapping[str, Any] | None = N
             return Front(several, env, accounts, seed)
         return (Reference if "problem" in env else Gym)(env, accounts, seed)
     made_of = MadeOf(
-        settings["market"], env, accounts, window, seed, earlier["task"] if earlier else {}
-    )
+        settings["market"], env, accounts, window, seed, earlier["task"] if earlier else {},
+        bool(settings.get("options")),
+    )  # fmt: skip
     foresees = (settings.get("shaping") or {}).get("potential") == "learned" and not her
     shows = ("objectives",) if kind or foresees else ()
     if kind == "pareto":

@@ -83,7 +83,7 @@ class GoalTrading(Trading):
         """As many episodes side by side, on bars of this market."""
         settings = {**self.seen, **self.settings, **changed}
         env = TradingEnv(market, accounts, emit=self.emitted(), seed=seed, **settings)
-        return self._with_goals(self._windowed(env), accounts, seed)
+        return self._with_goals(self._shown(env), accounts, seed)
 
     def _reached(self, env: EnvBase, policy: Policy) -> Figures:
         """How episodes end under a policy."""

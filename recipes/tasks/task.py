@@ -84,6 +84,8 @@ class Judged:
     """what pictures over time need: accounts, kind, bars_per_year"""
     training: Sequence[Mapping[str, float]] | None = None
     """its evaluations while it was trained"""
+    options: Rows | None = None
+    """figures of each option, where there are any"""
     front: tuple[Sequence[str], Mapping[str, Tensor]] | None = None
     """two objectives, and what was reached in both, ``[P, 2]`` by who reached it"""
 
@@ -92,6 +94,7 @@ class Judged:
         write_report(
             folder / "report.html", self.title, facts={**facts, **self.facts}, rows=self.rows,
             control=self.control, symbols=self.symbols, training=self.training, front=self.front,
+            options=self.options,
             **self.pictured,
         )  # fmt: skip
         return self.figures
@@ -108,6 +111,13 @@ def together(runs: Sequence[Judged]) -> Judged:
         figures=_listed([run.figures for run in runs]),
         rows=_listed_rows([run.rows for run in runs]),
         control=first.control and _listed_rows([run.control or {} for run in runs]),
+        options=first.options
+        and {
+            name: {
+                each: [cast(float, (run.options or {})[name][each]) for run in runs] for each in row
+            }
+            for name, row in first.options.items()
+        },
         symbols={name: _listed_rows([run.symbols[name] for run in runs]) for name in first.symbols},
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
 from hashlib import sha256
 from typing import Any, NamedTuple
@@ -14,16 +15,17 @@ from checks import check_names, names_of
 from tensordict import TensorDictBase
 from tensordict.utils import NestedKey
 from torch import Tensor
-from torchrl.envs import EnvBase, Transform, TransformedEnv
+from torchrl.envs import Compose, EnvBase, Transform, TransformedEnv
 
 from tasks.markets import parts_of
+from tasks.option_judging import WatchedOptions
 from tasks.task import RETURN, ROW, Figures, Goals, Judged, Policy
 from tasks.whole_splits import WholeSplits
 from trading_torchrl.data import REGIMES, Scaler, regime_labels
-from trading_torchrl.envs import MarketWindow, TradingEnv
+from trading_torchrl.envs import MarketWindow, RunningOption, Signals, TradingEnv
 from trading_torchrl.envs.actions import NAMES, TARGET_BINS, target_bin_of
 from trading_torchrl.envs.terms import OBJECTIVES, TERMS
-from trading_torchrl.modules import TradingPotential
+from trading_torchrl.modules import OptionPolicy, TradingPotential
 from trading_torchrl.objectives import Column
 from trading_torchrl.replay import StoredByIndex
 from trading_torchrl.risk import Limits
@@ -47,6 +49,9 @@ SHOWN: Mapping[str, tuple[NestedKey | Column, float]] = {
     for name, weight in (("profit", 0.38), ("risk", 0.24), ("timing", 0.10))
 }
 """What a learned potential foresees where objectives are shown, as these are weighed."""
+
+SCENES = ("share", "unrealised")
+"""What options are decided by, beside equity and index."""
 
 TURBULENT = REGIMES.index("high_volatility")
 
@@ -91,6 +96,8 @@ class MadeOf(NamedTuple):
     seed: int
     earlier: Mapping[str, Any]
     """state of the task that networks come from"""
+    options: bool = False
+    """whether options are carried out in it"""
 
 
 class Trading:
@@ -100,8 +107,8 @@ class Trading:
     score = "sharpe_ratio_mean"
 
     def __init__(self, made_of: MadeOf, shows: tuple[str, ...] = (), rewards: int = 1) -> None:
-        market, env, num_envs, window, seed, earlier = made_of
-        self.shows, self.rewards = shows, rewards
+        market, env, num_envs, window, seed, earlier, self.options = made_of
+        self.shows, self.rewards = (*shows, *(SCENES if self.options else ())), rewards
         self.signals = SHOWN if "objectives" in shows else RETURN
         check_names("env", env, TradingEnv, SET_ELSEWHERE)
         env = {**env, "limits": limits_of(env.get("limits"))}
@@ -121,7 +128,7 @@ class Trading:
         self.seen: dict[str, Any] = {"window": window, "scaler": self.scaler}
         base = self._trained_in(num_envs, seed)
         self.base = base
-        self.env: EnvBase = self._windowed(base)
+        self.env: EnvBase = self._shown(base)
         self.kind: Any = base.rules.actions
         self.in_keys: tuple[NestedKey, ...] = (
             ("observation",) if window is None else ("observation", "window")
@@ -142,7 +149,7 @@ class Trading:
 
     def emitted(self) -> tuple[str, ...]:
         """What the environment shows besides."""
-        return ("equity", "share", "value", "index", *self.shows)
+        return tuple(dict.fromkeys(("equity", "share", "value", "index", *self.shows)))
 
     def turbulent(self, rows: TensorDictBase) -> Tensor:
         """Where the regime that a decision knew of is high volatility."""
@@ -201,12 +208,16 @@ class Trading:
             known = str(error).split("=")[0].split(" ")[0] in names_of(TradingEnv)
             raise ValueError(f"env.{error}" if known else f"env: {error}") from error
 
-    def _windowed(self, env: TradingEnv) -> EnvBase:
-        return env if env.window is None else TransformedEnv(env, MarketWindow.of(env))
+    def _shown(self, env: TradingEnv) -> EnvBase:
+        """With what the agent sees besides, and what options are decided by and carried on."""
+        windows = [] if env.window is None else [MarketWindow.of(env)]
+        options = [Signals.of(env), RunningOption()] if self.options else []
+        shown = [*windows, *options]
+        return TransformedEnv(env, Compose(*shown)) if shown else env
 
     def judged_in(self, env: TradingEnv) -> EnvBase:
         """An environment of a whole split with all that the agent sees but preferences."""
-        return self._windowed(env)
+        return self._shown(env)
 
     def meta(self, accounts: int, seed: int) -> EnvBase:
         """The environment on bars that no agent learns from."""
@@ -215,9 +226,9 @@ class Trading:
             raise ValueError(
                 "weights are learned on bars of their own: set some aside by market.meta=0.1"
             )
-        emit = ("equity", "index")
+        emit = ("equity", "index", *(SCENES if self.options else ()))
         env = TradingEnv(market, accounts, emit=emit, seed=seed, **self.seen, **self.settings)
-        return self._windowed(env)
+        return self._shown(env)
 
     def watched(self, batch: TensorDictBase) -> tuple[Tensor, Tensor | None, Tensor]:
         """Actions, fills, ends."""
@@ -229,11 +240,27 @@ class Trading:
 
     def evaluate(self, policy: Policy) -> Figures:
         """Over the whole validation split."""
-        return self.splits.evaluate(policy)
+        if not isinstance(policy, OptionPolicy):
+            return self.splits.evaluate(policy)
+        watched = WatchedOptions(policy, policy.options)
+        return self.splits.evaluate(watched) | watched.figures()
 
     def judge(self, policy: Policy, split: str) -> Judged:
         """Over a whole split, beside policies that need no learning."""
-        return self.splits.judge(policy, split)
+        if not isinstance(policy, OptionPolicy):
+            return self.splits.judge(policy, split)
+        market = getattr(self.parts, split)
+        labels = regime_labels(market, reference=self.parts.train).long()
+
+        def regime_of(rows: TensorDictBase) -> Tensor:
+            return labels[rows["market", "bar"][..., 0], rows["market", "symbol"][..., 0]]
+
+        watched = WatchedOptions(policy, policy.options, regime_of, REGIMES)
+        judged = self.splits.judge(watched, split)
+        years = len(market) * len(market.symbols) / market.bars_per_year
+        return replace(
+            judged, options=watched.table(years), figures={**judged.figures, **watched.figures()}
+        )
 
     def state_dict(self) -> dict[str, Any]:
         """Scaler, symbols, and a fingerprint of the prices that were trained and chosen on."""

@@ -49,6 +49,7 @@ def write_report(
     control: Rows | None = None,
     symbols: BySymbol | None = None,
     front: tuple[Sequence[str], Mapping[str, Tensor]] | None = None,
+    options: Rows | None = None,
     notes: Sequence[str] = (),
 ) -> None:
     """Writes ``path`` and, beside it, the figures in a file that ends in ``.json``.
@@ -75,6 +76,7 @@ def write_report(
             :func:`~trading_torchrl.evaluation.judge_each`.
         front: two objectives, and what was reached in both at several preferences, ``[P, 2]`` by
             who reached it.
+        options: figures of each option, see :class:`~trading_torchrl.monitoring.OptionUse`.
         notes: what else a reader should know.
     """
     path = Path(path)
@@ -97,6 +99,10 @@ def write_report(
         parts.append(section("Over time", _over_time(accounts, kind, bars_per_year)))
     if front:
         parts.append(section("Front", image(front_picture(*front), "What both objectives reach")))
+    if options:
+        about = "What the options come to where the agent acts without exploring."
+        table = html_table(options, grouped=False)
+        parts.append(section("Options", paragraph(about) + table))
     if control:
         about = (
             "The same policies where nothing can be earned. Gross profit much further from 0 than"
@@ -122,6 +128,7 @@ def write_report(
         "control": control,
         "symbols": symbols,
         "front": {name: points.tolist() for name, points in front[1].items()} if front else None,
+        "options": options,
         "training": training,
         "notes": list(notes),
     }

@@ -86,6 +86,24 @@ KNOWN: dict[str, dict[str, Shown]] = {
         "largest_name_share": Shown("largest name", "its share of all outputs", ".1%"),
         "exact_repeats": Shown("exact repeats", "of one action in a row, at most", ",.0f"),
     },
+    "Options": {
+        "option_usage_entropy": Shown("entropy of options", "nats over bars", ".2f"),
+        "option_num_used_options": Shown("options used", "at least once", ".0f"),
+        "option_max_usage_pct": Shown("most chosen option", "% of the decisions", ".1f"),
+        "option_average_duration": Shown("mean duration", "bars of an option", ".1f"),
+        "decisions": Shown("chosen", "share of all decisions", ".1%"),
+        "of_allowed": Shown("chosen where allowed", "share of these decisions", ".1%"),
+        "bars": Shown("runs", "share of all bars", ".1%"),
+        "duration": Shown("mean duration", "bars", ".1f"),
+        "of_least": Shown("mean duration / shortest", "durations begin at 1", ".2f"),
+        "instant": Shown("ends at once", "share, after one bar", ".1%"),
+        "purpose_met": Shown("purpose met", "share of ends", ".1%"),
+        "growth_while": Shown("growth", "log growth a year while it runs", "+.1%"),
+        "bars_bull": Shown("runs in bull bars", "share of these", ".1%"),
+        "bars_bear": Shown("runs in bear bars", "share of these", ".1%"),
+        "bars_sideways": Shown("runs in sideways bars", "share of these", ".1%"),
+        "bars_high_volatility": Shown("runs in lively bars", "share of these", ".1%"),
+    },
 }
 CONTROLLED = ("gross_profit", "net_profit", "costs", "sharpe_ratio_mean", "trade_rate")
 

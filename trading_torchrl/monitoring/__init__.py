@@ -20,17 +20,20 @@ from trading_torchrl.monitoring.collapse import (
     position_spread,
     trade_rate,
 )
-from trading_torchrl.monitoring.rules import DEFAULTS, WARNINGS, Rule
+from trading_torchrl.monitoring.option_use import OptionUse
+from trading_torchrl.monitoring.rules import DEFAULTS, OF_OPTIONS, WARNINGS, Rule
 from trading_torchrl.monitoring.visits import Visits
 
 __all__ = [
     "ALLOWED",
     "DEFAULTS",
+    "OF_OPTIONS",
     "WARNINGS",
     "ActionWatch",
     "Alert",
     "Alerts",
     "Channel",
+    "OptionUse",
     "Rule",
     "Verdict",
     "Visits",

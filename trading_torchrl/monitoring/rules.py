@@ -101,7 +101,14 @@ DEFAULTS: tuple[Rule, ...] = (
 WARNINGS: tuple[Rule, ...] = tuple(replace(rule, then="warn") for rule in DEFAULTS)
 """The same where a flat policy may be the right one: all are told, and none of them stops a run."""
 
-_NAMED = {"default": DEFAULTS, "warn": WARNINGS, "none": ()}
+OF_OPTIONS: tuple[Rule, ...] = (
+    *(rule for rule in DEFAULTS if rule.metric != "train/exact_repeats"),
+    Rule("options/max_usage_pct", above=60),
+    Rule("options/shortest_of_least", below=0.5),
+)
+"""Where options are carried out, which may do nothing for long, but not one of them alone."""
+
+_NAMED = {"default": DEFAULTS, "warn": WARNINGS, "options": OF_OPTIONS, "none": ()}
 
 
 def rules_from(settings: Any) -> tuple[Rule, ...]:
@@ -110,7 +117,8 @@ def rules_from(settings: Any) -> tuple[Rule, ...]:
         return _NAMED[settings]
     if not isinstance(settings, Sequence) or isinstance(settings, str):
         raise ValueError(
-            "alerts: rules must be 'default', 'warn', 'none' or a list of mappings, got"
+            "alerts: rules must be 'default', 'warn', 'options', 'none' or a list of mappings,"
+            " got"
             f" {settings!r}"
         )
     return tuple(_rule_from(number, entry) for number, entry in enumerate(settings, 1))

@@ -3,6 +3,7 @@
 from trading_torchrl.replay.curious import CuriosityReward
 from trading_torchrl.replay.hindsight import Hindsight
 from trading_torchrl.replay.objectives import Novelty, VectorReward, WeighedObjectives
+from trading_torchrl.replay.option_ahead import OptionAhead
 from trading_torchrl.replay.option_steps import OptionSteps
 from trading_torchrl.replay.saved import fill, load_replay, save_replay, spec_of
 from trading_torchrl.replay.segments import Segments
@@ -13,6 +14,7 @@ __all__ = [
     "CuriosityReward",
     "Hindsight",
     "Novelty",
+    "OptionAhead",
     "OptionSteps",
     "PotentialShaping",
     "Segments",
