@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite, isnan
 from typing import Any
@@ -97,7 +97,7 @@ class Acting:
 
 
 def make_agent_within(
-    settings: Mapping[str, Any], task: Trading, run: Run, options: int
+    settings: Mapping[str, Any], task: Trading, hidden: Sequence[int], options: int
 ) -> tuple[TensorDictModule, LossModule] | tuple[None, None]:
     """The actor whose actions options carry out, and its loss; nothing where rules act."""
     if settings["options"]["action"] == "rule":
@@ -114,7 +114,7 @@ def make_agent_within(
             " regime with options"
         )
     actor, loss = make_agent(
-        settings["loss"], settings["network"], task, run.hidden,
+        settings["loss"], settings["network"], task, hidden,
         beside={CODE: options + 1}, through=carried_out,
     )  # fmt: skip
     needs_rewards(loss, "recipes/options.py")
@@ -142,7 +142,8 @@ def make_acting(
         storage=storage, batch_size=run.batch_size,
         transform=Compose(*(each for each in transforms if each is not None)),
     )  # fmt: skip
-    kept = keys_to_store(task, loss, hindsight, shaping, objectives, made=MADE)
-    kept = tuple(dict.fromkeys((*kept, *ahead.stored)))
+    own = ahead.stored
+    kept = keys_to_store(task, loss, hindsight, shaping, objectives, made=(*own, *MADE))
+    kept = tuple(dict.fromkeys((*kept, *own)))
     optimizer = Adam([each for each in loss.parameters() if each.requires_grad], lr=run.lr)
     return Acting(loss, optimizer, replay, kept, hindsight, curious, shaping, objectives, run)

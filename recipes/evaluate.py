@@ -19,11 +19,15 @@ from typing import Any
 
 import hydra
 import torch
+from acting import make_agent_within
 from agents import make_agent
 from checks import plainly
+from controlling import make_option_policy, make_options
 from launch import SPLITS, load_settings, set_machine
 from omegaconf import DictConfig, OmegaConf
-from tasks import Judged, make_task, together
+from tasks import Judged, Task, make_task, together
+from tasks.trading import Trading
+from tensordict.nn import TensorDictModuleBase
 from tqdm import tqdm
 
 from trading_torchrl.checkpoint import Checkpoints
@@ -108,7 +112,7 @@ def judged(
     path, saved = Checkpoints(folder / "checkpoints").named(checkpoint)
     task = make_task(settings, saved)
     task.load_state_dict(saved["task"])
-    actor, _ = make_agent(settings["loss"], settings["network"], task, settings["hidden"])
+    actor = policy_of(settings, task)
     actor.load_state_dict(saved["averaged"])
     torch.manual_seed(settings["seed"])
     facts = {
@@ -120,6 +124,17 @@ def judged(
         "actor_sha256": parameters_sha256(actor),
     }
     return replace(task.judge(actor, split), training=saved["evaluations"]), facts
+
+
+def policy_of(settings: Mapping[str, Any], task: Task) -> TensorDictModuleBase:
+    """An untrained one, as the settings describe it."""
+    if not settings.get("options"):
+        actor, _ = make_agent(settings["loss"], settings["network"], task, settings["hidden"])
+        return actor
+    assert isinstance(task, Trading)
+    options = make_options(settings["options"], task)
+    actor, _ = make_agent_within(settings, task, settings["hidden"], len(options))
+    return make_option_policy(settings["options"], task, options, actor)
 
 
 if __name__ == "__main__":

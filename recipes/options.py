@@ -55,7 +55,7 @@ def main(config: DictConfig) -> None:
     # Two levels: a controller of options, an agent that acts within them unless rules do; and slow
     # copies of both to evaluate.
     options = make_options(settings["options"], task)
-    actor, loss = make_agent_within(settings, task, run, len(options))
+    actor, loss = make_agent_within(settings, task, run.hidden, len(options))
     policy = make_option_policy(settings["options"], task, options, actor)
     controlling = make_controlling(
         settings["options"], policy, gamma=discount(settings), scale=run.reward_scale

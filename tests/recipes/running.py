@@ -83,10 +83,10 @@ def same(first, second):
     return all(first[key] == second[key] for key in first if key not in ("runtime", "stopped"))
 
 
-def stopped_and_resumed(folder, overrides, stop_at):
-    first = trained(folder, *overrides, f"stop_at={stop_at}")
+def stopped_and_resumed(folder, overrides, stop_at, recipe="offpolicy"):
+    first = done(recipe, folder, *overrides, f"stop_at={stop_at}")
     assert first["frames"] == stop_at
     assert first["figures"] == {}
-    ended = run("offpolicy", None, f"resume={folder}", "stop_at=null")
+    ended = run(recipe, None, f"resume={folder}", "stop_at=null")
     assert ended.returncode == 0, ended.stderr
     return metrics_of(folder)
