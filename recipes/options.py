@@ -148,7 +148,7 @@ def main(config: DictConfig) -> None:
                 judged: dict[str, float] = {}
                 if not wrong and due(frames, run.evaluate_every, batch_frames):
                     judged = evaluate(task, averaged, run.seed)
-                    evaluations.append({"frames": float(frames), **judged})
+                    evaluations.append({"frames": float(frames), **judged, **controlling.figures()})
                     figures |= {f"eval/{name}": value for name, value in judged.items()}
                     if acting and acting.shaping:
                         acting.shaping.judged(judged)

@@ -90,6 +90,10 @@ KNOWN: dict[str, dict[str, Shown]] = {
         "option_usage_entropy": Shown("entropy of options", "nats over bars", ".2f"),
         "option_num_used_options": Shown("options used", "at least once", ".0f"),
         "option_max_usage_pct": Shown("most chosen option", "% of the decisions", ".1f"),
+        "option_min_of_allowed": Shown(
+            "least chosen option", "of the decisions it could be", ".1%"
+        ),
+        "option_average_of_least": Shown("mean duration", "in shortest durations", ".2f"),
         "option_average_duration": Shown("mean duration", "bars of an option", ".1f"),
         "decisions": Shown("chosen", "share of all decisions", ".1%"),
         "of_allowed": Shown("chosen where allowed", "share of these decisions", ".1%"),

@@ -127,11 +127,16 @@ class OptionUse:
         used = share[share > 0]
         ended, lasted = count["ended"], count["lasted"]
         of_least = (lasted / ended / self.least)[ended > 0]
+        of_allowed = (count["chosen"] / count["could"])[count["could"] > 0]
         figures = {
             "options/usage_entropy": float(-(used * used.log()).sum()),
             "options/num_used_options": float(len(used)),
             "options/max_usage_pct": 100 * float(chosen.max()),
+            "options/min_of_allowed": float(of_allowed.min()),
             "options/average_duration": float(lasted.sum() / ended.sum().clamp(min=1)),
+            "options/average_of_least": float(
+                (lasted / self.least).sum() / ended.sum().clamp(min=1)
+            ),
             "options/purpose_met": float(count["met"].sum() / ended.sum().clamp(min=1)),
             "options/instant": float(count["instant"].sum() / ended.sum().clamp(min=1)),
         }
