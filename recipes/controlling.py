@@ -77,6 +77,7 @@ def make_option_policy(
     return OptionPolicy(
         options, controller, cap=rules.cap, action=settings["action"], actor=actor,
         blend=settings["blend"], temperature=settings["temperature"]["start"],
+        compiled=task.base.compiled,
     )  # fmt: skip
 
 

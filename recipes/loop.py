@@ -168,7 +168,9 @@ def judge(
     """At its end: leaves ``report.html``; figures, those of each symbol, and what they are of."""
     torch.manual_seed(seed)
     judged = replace(task.judge(policy, split), training=evaluations)
-    return {"figures": judged.write(folder, facts), "symbols": judged.symbols, "split": split}
+    written = judged.write(folder, facts)
+    of_options = {} if judged.options is None else {"by_option": judged.options}
+    return {"figures": written, "symbols": judged.symbols, "split": split, **of_options}
 
 
 def tell(

@@ -12,6 +12,9 @@ from trading_torchrl.envs.running_option import INDEX
 from trading_torchrl.modules.options import Option, explores
 from trading_torchrl.monitoring import OptionUse
 
+CHOSEN = ("decisions", "of_allowed")
+"""Figures that are told of the exploring policy too."""
+
 
 class WatchedOptions:
     """Counts what options come to in the first episodes of a policy, certain and exploring.
@@ -54,5 +57,14 @@ class WatchedOptions:
         return {name: value for name, value in named.items() if not name.endswith("_share")}
 
     def table(self, years: float) -> dict[str, dict[str, float]]:
-        """Of each option, as the certain policy uses it; ``years`` are those of all accounts."""
-        return self.uses[False].table(self.regimes, years)
+        """Of each option, as the certain policy uses it, and how often the exploring one does.
+
+        Args:
+            years: of all accounts together.
+        """
+        certain = self.uses[False].table(self.regimes, years)
+        drawn = self.uses[True].table(self.regimes)
+        return {
+            option: {**row, **{f"exploring_{name}": drawn[option][name] for name in CHOSEN}}
+            for option, row in certain.items()
+        }

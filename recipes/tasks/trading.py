@@ -15,16 +15,17 @@ from checks import check_names, names_of
 from tensordict import TensorDictBase
 from tensordict.utils import NestedKey
 from torch import Tensor
-from torchrl.envs import Compose, EnvBase, Transform, TransformedEnv
+from torchrl.envs import EnvBase, Transform, TransformedEnv
 
 from tasks.markets import parts_of
 from tasks.option_judging import WatchedOptions
 from tasks.task import RETURN, ROW, Figures, Goals, Judged, Policy
 from tasks.whole_splits import WholeSplits
 from trading_torchrl.data import REGIMES, Scaler, regime_labels
-from trading_torchrl.envs import MarketWindow, RunningOption, Signals, TradingEnv
+from trading_torchrl.envs import MarketWindow, RunningOption, Showing, Signals, TradingEnv
 from trading_torchrl.envs.actions import NAMES, TARGET_BINS, target_bin_of
 from trading_torchrl.envs.terms import OBJECTIVES, TERMS
+from trading_torchrl.envs.transforms import OfTheBar
 from trading_torchrl.modules import OptionPolicy, TradingPotential
 from trading_torchrl.objectives import Column
 from trading_torchrl.replay import StoredByIndex
@@ -210,10 +211,10 @@ class Trading:
 
     def _shown(self, env: TradingEnv) -> EnvBase:
         """With what the agent sees besides, and what options are decided by and carried on."""
-        windows = [] if env.window is None else [MarketWindow.of(env)]
-        options = [Signals.of(env), RunningOption()] if self.options else []
-        shown = [*windows, *options]
-        return TransformedEnv(env, Compose(*shown)) if shown else env
+        shown: list[OfTheBar | RunningOption] = []
+        shown += [] if env.window is None else [MarketWindow.of(env)]
+        shown += [Signals.of(env), RunningOption()] if self.options else []
+        return Showing(env, *shown) if shown else env
 
     def judged_in(self, env: TradingEnv) -> EnvBase:
         """An environment of a whole split with all that the agent sees but preferences."""

@@ -26,13 +26,8 @@ from trading_torchrl.envs.signals import Signals, signals_of
 from trading_torchrl.modules.carried_out import FACTOR, OFFSET, carried_out
 from trading_torchrl.modules.controller import Controller
 from trading_torchrl.modules.networks import make_actor
-from trading_torchrl.modules.option_policy import (
-    BY_PURPOSE,
-    CODE,
-    ENDED,
-    GOES_ON,
-    OptionPolicy,
-)
+from trading_torchrl.modules.option_policy import CODE, ENDED, OptionPolicy
+from trading_torchrl.modules.option_turns import BY_PURPOSE, GOES_ON
 from trading_torchrl.modules.options import Levels, Option, acted, trading_options
 from trading_torchrl.objectives import OptionsLoss
 from trading_torchrl.replay import Segments

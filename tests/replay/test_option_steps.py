@@ -12,14 +12,8 @@ from trading_torchrl.data import synthetic_market
 from trading_torchrl.envs import RunningOption, Signals, TradingEnv
 from trading_torchrl.envs.running_option import INDEX, STEPS
 from trading_torchrl.modules import Controller, Levels, OptionPolicy, trading_options
-from trading_torchrl.modules.option_policy import (
-    BY_PURPOSE,
-    END_LOGITS,
-    ENDED,
-    GOES_ON,
-    LOGITS,
-    VALUES,
-)
+from trading_torchrl.modules.option_policy import END_LOGITS, ENDED, LOGITS, VALUES
+from trading_torchrl.modules.option_turns import BY_PURPOSE, GOES_ON
 from trading_torchrl.objectives import OptionCriticLoss
 from trading_torchrl.replay import OptionSteps
 from trading_torchrl.replay.option_steps import ENDS

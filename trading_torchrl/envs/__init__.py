@@ -7,6 +7,7 @@ from trading_torchrl.envs.oracles import OraclePolicy, solve_bands
 from trading_torchrl.envs.preferences import Preferences, PreferencesAnew, preferring
 from trading_torchrl.envs.running_option import RunningOption
 from trading_torchrl.envs.settings import LONG_ONLY, LONG_SHORT
+from trading_torchrl.envs.showing import Showing
 from trading_torchrl.envs.signals import Signals, signals_of
 from trading_torchrl.envs.terms import Bar
 from trading_torchrl.envs.trading import TradingEnv
@@ -28,6 +29,7 @@ __all__ = [
     "PreferencesAnew",
     "ReachReturn",
     "RunningOption",
+    "Showing",
     "Signals",
     "TradingEnv",
     "preferring",

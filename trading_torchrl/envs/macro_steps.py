@@ -22,6 +22,7 @@ from trading_torchrl.modules.options import (
     acted,
     allowed,
     check_options,
+    draw,
     ends,
     over,
     scene_of,
@@ -65,7 +66,8 @@ class MacroSteps(Transform):
         while True:
             entered = entered | (seen.get(SHARE)[..., 0] != 0)
             scene = scene_of(seen, self.cap, bars, entered)
-            ended, lasted = over(ends(self.options, scene, self._index).timed, lasted)
+            likely = ends(self.options, scene, self._index).timed
+            ended, lasted = over(likely, lasted, draw(likely))
             runs = runs & ~ended & ~seen.get("done")[..., 0]
             if not bool(runs.any()):
                 break

@@ -97,6 +97,8 @@ KNOWN: dict[str, dict[str, Shown]] = {
         "option_average_duration": Shown("mean duration", "bars of an option", ".1f"),
         "decisions": Shown("chosen", "share of all decisions", ".1%"),
         "of_allowed": Shown("chosen where allowed", "share of these decisions", ".1%"),
+        "exploring_decisions": Shown("chosen, exploring", "share of all decisions", ".1%"),
+        "exploring_of_allowed": Shown("chosen where allowed, exploring", "share of these", ".1%"),
         "bars": Shown("runs", "share of all bars", ".1%"),
         "duration": Shown("mean duration", "bars", ".1f"),
         "of_least": Shown("mean duration / shortest", "durations begin at 1", ".2f"),

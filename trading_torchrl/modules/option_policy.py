@@ -11,8 +11,8 @@ from tensordict import TensorDictBase
 from tensordict.nn import TensorDictModule, TensorDictModuleBase
 from tensordict.utils import NestedKey
 from torch import Tensor
-from torch.nn.functional import one_hot
 
+from trading_torchrl.envs.compiling import compiles
 from trading_torchrl.envs.running_option import (
     ALLOWED,
     ENTERED,
@@ -23,6 +23,14 @@ from trading_torchrl.envs.running_option import (
 )
 from trading_torchrl.modules.carried_out import FACTOR, OFFSET
 from trading_torchrl.modules.discrete import NEVER
+from trading_torchrl.modules.option_turns import (
+    Turn,
+    code,
+    compiled_does,
+    compiled_turn,
+    does,
+    turn,
+)
 from trading_torchrl.modules.options import (
     EQUITY,
     SHARE,
@@ -30,21 +38,17 @@ from trading_torchrl.modules.options import (
     Levels,
     Option,
     Scene,
-    acted,
     allowed,
     check_options,
+    draw,
     ends,
     explores,
-    over,
     scene_of,
 )
 
 ENDED, CODE = ("option", "ended"), ("option", "code")
 LOGITS, VALUES = ("option", "logits"), ("option", "values")
 END_LOGITS = ("option", "end_logits")
-
-GOES_ON, BY_TIME, BY_PURPOSE = 0, 1, 2
-"""What became of the option that ran before, in ``("option", "ended")``."""
 
 
 class OptionPolicy(TensorDictModuleBase):
@@ -79,6 +83,8 @@ class OptionPolicy(TensorDictModuleBase):
         actor: the agent, which writes ``action`` as :func:`carried_out` makes it; not for ``rule``.
         blend: part of the agent's action in a blend.
         temperature: of the choice.
+        compiled: whether what the options compute is compiled, where a compiler is found; takes a
+            while at first.
     """
 
     temperature: Tensor
@@ -96,6 +102,7 @@ class OptionPolicy(TensorDictModuleBase):
         actor: TensorDictModule | None = None,
         blend: float = 0.5,
         temperature: float = 1.0,
+        compiled: bool = False,
     ) -> None:
         super().__init__()
         if action not in ("rule", "scaled", "blend"):
@@ -116,6 +123,7 @@ class OptionPolicy(TensorDictModuleBase):
         if not 0 < cap < float("inf"):
             raise ValueError(f"cap must be above 0, got {cap}")
         self.options, self.cap = list(options), cap
+        self.compiled = compiled and compiles()
         self.controller, self.actor = controller, actor
         self.part = {"rule": 0.0, "scaled": 1.0, "blend": blend}[action]
         self.register_buffer("temperature", torch.tensor(float(temperature)))
@@ -141,39 +149,27 @@ class OptionPolicy(TensorDictModuleBase):
     @torch.no_grad()
     def decide(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Ends and chooses: all but the action."""
-        before = self.scene(tensordict)
+        turned, done = (compiled_turn, compiled_does) if self.compiled else (turn, does)
+        scene = self.scene(tensordict)
         index, lasted = (tensordict.get(key)[..., 0] for key in (INDEX, LASTED))
-        likely, met = self._likely(tensordict, before, index)
-        ended, lasted = over(likely, lasted)
-        # An end has a purpose where that made it likelier than time did.
-        how = torch.where((met > 0) & (met >= likely), BY_PURPOSE, BY_TIME)
-        ended = torch.where(ended & (index >= 0), how, GOES_ON)
-        chooses = (index < 0) | (ended != GOES_ON)
-        steps = torch.where(chooses, 0, before.steps)
-        entered = before.entered & ~(chooses & (before.held == 0))
-        scene = before._replace(steps=steps, entered=entered)
-
-        may = allowed(self.options, scene)
+        learned = self._learned_ends(tensordict, index)
+        now = turned(self.options, scene, index, lasted, learned, draw(lasted))
         log_prob = torch.zeros_like(lasted)
-        if bool(chooses.any()):
-            chosen, log_prob = self._choose(tensordict, chooses, may)
-            index = torch.where(chooses, chosen, index)
-        rule = acted(self.options, scene, index)
-        lasted = torch.where(chooses, 1.0, lasted)
+        if bool(now.chooses.any()):
+            index, log_prob = self._choose(tensordict, index, now)
+        act = done(self.options, now.scene, index, self.part, self.factors, self.longest)
         written = {
-            INDEX: index, STEPS: steps, ENTERED: entered, LASTED: lasted, ENDED: ended,
-            OFFSET: (1 - self.part) * rule.float(), FACTOR: self.factors[index],
-            LOG_PROB: log_prob,
+            INDEX: index, STEPS: now.scene.steps, ENTERED: now.scene.entered, LASTED: now.lasted,
+            ENDED: now.ended, LOG_PROB: log_prob,
         }  # fmt: skip
         for key, value in written.items():
             tensordict.set(key, value.unsqueeze(-1))
-        return tensordict.set(ALLOWED, may).set(CODE, self.code(index, steps))
+        tensordict.set(OFFSET, act.offset).set(FACTOR, act.factor).set(CODE, act.code)
+        return tensordict.set(ALLOWED, now.may)
 
     def code(self, index: Tensor, steps: Tensor) -> Tensor:
         """What an agent sees of the option ``index`` ``[*]``: ``[*, K + 1]``."""
-        which = one_hot(index, len(self.options))
-        part = (steps / self.longest[index]).unsqueeze(-1)
-        return torch.cat([which, part], -1)
+        return code(index, steps, self.longest)
 
     def scene(self, tensordict: TensorDictBase) -> Scene:
         """What the running options decide by."""
@@ -228,17 +224,12 @@ class OptionPolicy(TensorDictModuleBase):
         for option, levels in zip(self.options, state.values(), strict=True):
             option.levels = None if levels is None else Levels(**levels)
 
-    def _likely(
-        self, tensordict: TensorDictBase, scene: Scene, index: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """How likely options end, and by their purposes, ``[*]`` each."""
-        index = index.clamp(min=0)
-        found = ends(self.options, scene, index)
+    def _learned_ends(self, tensordict: TensorDictBase, index: Tensor) -> Tensor | None:
+        """How likely the options ``index`` ``[*]`` end, where that is learned."""
         if END_LOGITS not in self.controller.out_keys:
-            return found.timed, found.met
+            return None
         logits = self._asked(tensordict).get(END_LOGITS)
-        learned = logits.gather(-1, index[..., None])[..., 0].sigmoid()
-        return learned.clamp(found.least, found.most), found.met
+        return logits.gather(-1, index.clamp(min=0)[..., None])[..., 0].sigmoid()
 
     def _asked(self, tensordict: TensorDictBase) -> TensorDictBase:
         """What the controller says of what it sees."""
@@ -249,23 +240,21 @@ class OptionPolicy(TensorDictModuleBase):
         return said
 
     def _choose(
-        self, tensordict: TensorDictBase, chooses: Tensor, may: Tensor
+        self, tensordict: TensorDictBase, index: Tensor, now: Turn
     ) -> tuple[Tensor, Tensor]:
-        """For those that choose, an option and its log probability, ``[*]`` each."""
+        """The options that run then, and the log probabilities of the choices, ``[*]`` each."""
+        chooses, may = now.chooses, now.may[now.chooses]
         seen = tensordict.select(*self.controller.in_keys)[chooses]
         logits = self._asked(seen).get(LOGITS) / self.temperature
-        open_to = may[chooses]
-        if not bool(open_to.any(-1).all()):
+        if not bool(may.any(-1).all()):
             raise ValueError(
                 "no option may start in some scene; give one that always may, such as WAIT"
             )
-        log_probs = logits.masked_fill(~open_to, NEVER).log_softmax(-1)
+        log_probs = logits.masked_fill(~may, NEVER).log_softmax(-1)
         if explores():
             taken = torch.multinomial(log_probs.exp(), 1)
         else:
             taken = log_probs.argmax(-1, keepdim=True)
-        chosen = torch.zeros(chooses.shape, dtype=torch.int64, device=chooses.device)
-        chosen[chooses] = taken[..., 0]
-        log_prob = torch.zeros(chooses.shape, dtype=log_probs.dtype, device=chooses.device)
+        log_prob = torch.zeros(index.shape, dtype=log_probs.dtype, device=index.device)
         log_prob[chooses] = log_probs.gather(-1, taken)[..., 0]
-        return chosen, log_prob
+        return index.masked_scatter(chooses, taken[..., 0]), log_prob

@@ -396,17 +396,22 @@ def explores() -> bool:
     return exploration_type() in (None, ExplorationType.RANDOM)
 
 
-def over(likely: Tensor, lasted: Tensor) -> tuple[Tensor, Tensor]:
+def over(likely: Tensor, lasted: Tensor, drawn: Tensor | None) -> tuple[Tensor, Tensor]:
     """Which options end, bool ``[*]``, and how likely they lasted beyond this bar, ``[*]``.
-
-    While exploring that is drawn; else one ends when it was as likely as not to have ended by now.
 
     Args:
         likely: how likely each ends here.
         lasted: how likely it lasted until here.
+        drawn: evenly in [0, 1), while exploring; None where an option ends once it was as likely as
+            not to have ended by now.
     """
     lasted = lasted * (1 - likely)
-    return (torch.rand_like(likely) < likely if explores() else lasted <= 0.5), lasted
+    return (lasted <= 0.5 if drawn is None else drawn < likely), lasted
+
+
+def draw(like: Tensor) -> Tensor | None:
+    """For :func:`over`."""
+    return torch.rand_like(like) if explores() else None
 
 
 def scene_of(tensordict: TensorDictBase, cap: float, steps: Tensor, entered: Tensor) -> Scene:

@@ -10,7 +10,8 @@ from tensordict import TensorDictBase
 from torch import Tensor
 
 from trading_torchrl.envs.running_option import ALLOWED, INDEX, STEPS
-from trading_torchrl.modules.option_policy import BY_PURPOSE, ENDED, GOES_ON
+from trading_torchrl.modules.option_policy import ENDED
+from trading_torchrl.modules.option_turns import BY_PURPOSE, GOES_ON
 from trading_torchrl.modules.options import EQUITY, Option
 
 COUNTED = ("chosen", "could", "bars", "ended", "lasted", "instant", "met", "earned")

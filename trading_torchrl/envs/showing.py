@@ -1,0 +1,63 @@
+"""A trading environment that shows more, and steps as fast as it can."""
+
+from __future__ import annotations
+
+import torch
+from tensordict import TensorDictBase
+from torch import Tensor
+from torchrl.envs import Compose, TransformedEnv
+
+from trading_torchrl.envs.running_option import RunningOption
+from trading_torchrl.envs.trading import TradingEnv
+from trading_torchrl.envs.transforms import OfTheBar
+
+
+class Showing(TransformedEnv):
+    """What ``TransformedEnv(env, Compose(*transforms))`` is, but looks at few keys at each step.
+
+    For transforms that only show more: :class:`~trading_torchrl.envs.MarketWindow`,
+    :class:`~trading_torchrl.envs.Signals` and :class:`~trading_torchrl.envs.RunningOption`. With
+    others appended it steps as ever.
+
+    Args:
+        env: steps.
+        transforms: show more.
+
+    Example:
+        >>> from trading_torchrl.data import synthetic_market
+        >>> from trading_torchrl.envs import Signals
+        >>> env = TradingEnv(synthetic_market(2, 2_000), 4, emit=["index"], compiled=False)
+        >>> Showing(env, Signals.of(env)).rollout(3)["signals", "trend"].shape
+        torch.Size([4, 3, 1])
+    """
+
+    base_env: TradingEnv
+
+    def __init__(self, env: TradingEnv, *transforms: OfTheBar | RunningOption) -> None:
+        super().__init__(env, Compose(*transforms))
+
+    def step_and_maybe_reset(
+        self, tensordict: TensorDictBase
+    ) -> tuple[TensorDictBase, TensorDictBase]:
+        """One step and, where an episode ended, a reset."""
+        assert self.transform is not None
+        shows = list(self.transform)
+        plain = type(self.base_env) is TradingEnv and "_step" not in tensordict
+        if not plain or not all(isinstance(each, OfTheBar | RunningOption) for each in shows):
+            return super().step_and_maybe_reset(tensordict)
+        tensordict, following = self.base_env.step_and_maybe_reset(tensordict)
+        after = tensordict.get("next")
+        ended = after.get("done")
+        anew = bool(ended.any())
+        for each in shows:
+            after = each._step(tensordict, after)
+            fresh = each._reset(None, following.copy()) if anew else after
+            for key in each.out_keys:
+                value = after.get(key)
+                following.set(key, _where(ended, fresh.get(key), value) if anew else value)
+        return tensordict, following
+
+
+def _where(ended: Tensor, fresh: Tensor, old: Tensor) -> Tensor:
+    """Of accounts ``[N, 1]`` that ended what is fresh."""
+    return torch.where(ended.view(-1, *[1] * (old.ndim - 1)), fresh, old)
