@@ -81,6 +81,12 @@ class OptionPolicy(TensorDictModuleBase):
     shown: ClassVar[tuple[NestedKey, ...]] = ("signals", SHARE, EQUITY, UNREALISED)
     """keys of what scenes are made of"""
 
+    needed: ClassVar[str] = (
+        "emit=['index', 'share', 'equity', 'unrealised'], and the transforms Signals and"
+        " RunningOption"
+    )
+    """what an environment must have for them"""
+
     def __init__(
         self,
         options: Sequence[Option],
@@ -113,9 +119,9 @@ class OptionPolicy(TensorDictModuleBase):
         scales = torch.tensor([option.scale for option in self.options])
         self.register_buffer("scales", scales, persistent=False)
         acts = () if actor is None else actor.in_keys
-        seen: dict[NestedKey, None] = dict.fromkeys([*controller.in_keys, *acts])
+        seen: dict[NestedKey, None] = dict.fromkeys([*controller.in_keys, *acts, *self.shown])
         state = [INDEX, STEPS, ENTERED, LASTED]
-        self.in_keys = [*seen, *self.shown, *state]
+        self.in_keys = [*seen, *state]
         self.out_keys = ["action", RULE, ENDED, ALLOWED, LOG_PROB, *state]
 
     @torch.no_grad()
@@ -151,7 +157,11 @@ class OptionPolicy(TensorDictModuleBase):
         if self.actor is not None:
             asked = self.actor(tensordict).get("action") * self.scales[index].unsqueeze(-1)
             action = (1 - self.part) * action + self.part * asked
-        return tensordict.set("action", action)
+        return tensordict.set("action", self.taken(action))
+
+    def taken(self, action: Tensor) -> Tensor:
+        """An action ``[*, 1]`` as the environment takes it; a subclass may have another."""
+        return action
 
     def scene(self, tensordict: TensorDictBase) -> Scene:
         """What the running options decide by."""
@@ -159,14 +169,15 @@ class OptionPolicy(TensorDictModuleBase):
         if lacking:
             raise ValueError(
                 f"options read {lacking[0]!r}, which is not there: the environment needs"
-                " emit=['index', 'share', 'equity', 'unrealised'], and the transforms Signals and"
-                " RunningOption"
+                f" {self.needed}"
             )
         steps, entered = (tensordict.get(key)[..., 0] for key in (STEPS, ENTERED))
         return self.seen(tensordict, steps, entered)
 
     def seen(self, tensordict: TensorDictBase, steps: Tensor, entered: Tensor) -> Scene:
         """A scene of :attr:`shown`; for options of something else than trading a subclass has both.
+
+        It says in :attr:`needed` where they come from, and in :meth:`taken` what its actions are.
 
         Args:
             tensordict: what an environment shows, ``[*]``.
@@ -190,6 +201,17 @@ class OptionPolicy(TensorDictModuleBase):
         learns = END_LOGITS in self.controller.out_keys
         both = (found.least, found.most) if learns else (found.timed, found.timed)
         return torch.stack(both, -1)
+
+    def alike(self, tensordict: TensorDictBase) -> Tensor:
+        """Which options would do by their rules what was done, bool ``[*, K]``; of rows of steps.
+
+        The one that ran, and those that may start there, as they act when they begin.
+        """
+        none = torch.zeros(tensordict.shape, dtype=torch.int64, device=tensordict.device)
+        scene = self.seen(tensordict, none, none.bool())
+        rules = torch.stack([option.act(scene) for option in self.options], -1).float()
+        found = allowed(self.options, scene) & (rules == tensordict.get(RULE))
+        return found.scatter(-1, tensordict.get(INDEX), True)
 
     def get_extra_state(self) -> dict[str, Any]:
         """What options are these, and their levels: they were chosen on the training split."""
