@@ -51,6 +51,7 @@ EXPERIMENTS = (
     "learn_front",
     "learn_objectives",
     "learn_full_stack",
+    "learn_four_rooms",
     "learn_options",
     "kills",
 )

@@ -92,6 +92,12 @@ class OptionPolicy(TensorDictModuleBase):
     shown: ClassVar[tuple[NestedKey, ...]] = ("signals", SHARE, EQUITY, UNREALISED)
     """keys of what scenes are made of"""
 
+    needed: ClassVar[str] = (
+        "emit=['index', 'share', 'equity', 'unrealised'], and the transforms Signals and"
+        " RunningOption"
+    )
+    """what an environment must have for them"""
+
     def __init__(
         self,
         options: Sequence[Option],
@@ -133,9 +139,9 @@ class OptionPolicy(TensorDictModuleBase):
         self.register_buffer("longest", longest, persistent=False)
         written = (CODE, OFFSET, FACTOR)
         acts = () if actor is None else [key for key in actor.in_keys if key not in written]
-        seen: dict[NestedKey, None] = dict.fromkeys([*controller.in_keys, *acts])
+        seen: dict[NestedKey, None] = dict.fromkeys([*controller.in_keys, *acts, *self.shown])
         state = [INDEX, STEPS, ENTERED, LASTED]
-        self.in_keys = [*seen, *self.shown, *state]
+        self.in_keys = [*seen, *state]
         self.out_keys = ["action", *written, ENDED, ALLOWED, LOG_PROB, *state]
 
     @torch.no_grad()
@@ -143,7 +149,7 @@ class OptionPolicy(TensorDictModuleBase):
         """Ends, chooses, acts."""
         tensordict = self.decide(tensordict)
         if self.actor is None:
-            return tensordict.set("action", tensordict.get(OFFSET))
+            return tensordict.set("action", self.taken(tensordict.get(OFFSET)))
         return self.actor(tensordict)
 
     @torch.no_grad()
@@ -167,6 +173,10 @@ class OptionPolicy(TensorDictModuleBase):
         tensordict.set(OFFSET, act.offset).set(FACTOR, act.factor).set(CODE, act.code)
         return tensordict.set(ALLOWED, now.may)
 
+    def taken(self, action: Tensor) -> Tensor:
+        """A rule's action ``[*, 1]`` as the environment takes it; a subclass may have another."""
+        return action
+
     def code(self, index: Tensor, steps: Tensor) -> Tensor:
         """What an agent sees of the option ``index`` ``[*]``: ``[*, K + 1]``."""
         return code(index, steps, self.longest)
@@ -177,14 +187,15 @@ class OptionPolicy(TensorDictModuleBase):
         if lacking:
             raise ValueError(
                 f"options read {lacking[0]!r}, which is not there: the environment needs"
-                " emit=['index', 'share', 'equity', 'unrealised'], and the transforms Signals and"
-                " RunningOption"
+                f" {self.needed}"
             )
         steps, entered = (tensordict.get(key)[..., 0] for key in (STEPS, ENTERED))
         return self.seen(tensordict, steps, entered)
 
     def seen(self, tensordict: TensorDictBase, steps: Tensor, entered: Tensor) -> Scene:
         """A scene of :attr:`shown`; for options of something else than trading a subclass has both.
+
+        It says in :attr:`needed` where they come from, and in :meth:`taken` what its actions are.
 
         Args:
             tensordict: what an environment shows, ``[*]``.
@@ -208,6 +219,17 @@ class OptionPolicy(TensorDictModuleBase):
         learns = END_LOGITS in self.controller.out_keys
         both = (found.least, found.most) if learns else (found.timed, found.timed)
         return torch.stack(both, -1)
+
+    def alike(self, tensordict: TensorDictBase) -> Tensor:
+        """Which options would do what was done, where rules act, bool ``[*, K]``; of rows of steps.
+
+        The one that ran, and those that may start there, as they act when they begin.
+        """
+        none = torch.zeros(tensordict.shape, dtype=torch.int64, device=tensordict.device)
+        scene = self.seen(tensordict, none, none.bool())
+        rules = torch.stack([option.act(scene) for option in self.options], -1).float()
+        found = allowed(self.options, scene) & (rules == tensordict.get(OFFSET))
+        return found.scatter(-1, tensordict.get(INDEX), True)
 
     def get_extra_state(self) -> dict[str, Any]:
         """What options are these, and their levels: they were chosen on the training split."""

@@ -5,9 +5,11 @@ from trading_torchrl.envs.reference.bit_flip import BitFlip, SameBits
 from trading_torchrl.envs.reference.foresight import Martingale, PlantedLeak
 from trading_torchrl.envs.reference.garleanu_pedersen import GarleanuPedersen, Rule
 from trading_torchrl.envs.reference.grid import GridWorld
+from trading_torchrl.envs.reference.grid_options import GridOptionPolicy
 from trading_torchrl.envs.reference.merton import Merton
 from trading_torchrl.envs.reference.ou_spread import OUSpread
 from trading_torchrl.envs.reference.problem import ReferenceProblem
+from trading_torchrl.envs.reference.room_options import room_options, single_moves
 from trading_torchrl.envs.reference.share import Share, optimum_share
 from trading_torchrl.envs.reference.worlds import Chain, FourRooms, SparseMaze
 
@@ -18,6 +20,7 @@ __all__ = [
     "Chain",
     "FourRooms",
     "GarleanuPedersen",
+    "GridOptionPolicy",
     "GridWorld",
     "Martingale",
     "Merton",
@@ -29,4 +32,6 @@ __all__ = [
     "Share",
     "SparseMaze",
     "optimum_share",
+    "room_options",
+    "single_moves",
 ]

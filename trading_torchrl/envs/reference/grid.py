@@ -133,6 +133,11 @@ class GridWorld(ReferenceProblem):
         return best, float(value[self._start])
 
     @property
+    def leads_to(self) -> Tensor:
+        """Where each way leads from each cell, where none slips, ``[cells, ways]``."""
+        return self._next
+
+    @property
     def value(self) -> float:
         """Expected discounted return from the start."""
         return self._value
