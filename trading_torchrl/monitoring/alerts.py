@@ -212,8 +212,8 @@ def alerts_from(
     """Alerts as a YAML file has them.
 
     Args:
-        settings: ``default``, which is ``DEFAULTS``; ``warn``, which is ``WARNINGS``; ``none``; a
-            list of rules, mappings with the fields of :class:`Rule`; or a mapping with any of
+        settings: ``default``, which is ``DEFAULTS``; ``warn``, which is ``WARNINGS``;
+            ``options``, which is ``OF_OPTIONS``; ``none``; a list of rules, mappings with the fields of :class:`Rule`; or a mapping with any of
             ``rules`` (one of these, by default ``default``), ``cooldown_seconds`` and
             ``non_finite``.
         channels: who is told.
