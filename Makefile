@@ -41,6 +41,7 @@ benchmark: $(READY) ## speed and memory against other libraries: fifty minutes
 	$(BIN)/python benchmarks/learner.py
 	$(BIN)/python benchmarks/time_to_optimum.py
 	$(BIN)/python benchmarks/exploring.py
+	$(BIN)/python benchmarks/option_steps.py
 
 clean:           ## removes the virtual environment and what was made
 	rm -rf $(VENV) outputs results/.cache

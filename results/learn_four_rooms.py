@@ -1,13 +1,13 @@
 """Four rooms: how fast a goal is found with given options of rooms, and without; then it moves.
 
-    python results/learn_four_rooms.py      # 30 runs, six minutes
+    python results/learn_four_rooms.py      # 30 runs, a quarter of an hour
 
 Sutton, Precup & Singh (1999): eight walks to doorways beside the four moves. Learners with options
 and their flat peers, which have the four moves alone, share loss, network, optimiser and rates.
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from itertools import product
 from statistics import mean
@@ -35,19 +35,18 @@ from trading_torchrl.envs.reference import (
     room_options,
     single_moves,
 )
-from trading_torchrl.evaluation import interval, paired_difference
+from trading_torchrl.evaluation import paired_difference
 from trading_torchrl.modules import Controller, make_q_actor
 from trading_torchrl.objectives import DQNLoss, OptionCriticLoss, OptionsLoss
 from trading_torchrl.replay import OptionSteps, Segments
 
 GOAL, MOVED = (10, 10), (1, 11)
 GAMMA = 0.99
-ACCOUNTS, STEPS, BATCH, KEPT, UPDATES, TAU = 4, 8, 256, 20_000, 16, 0.15
-FRAMES, AFTER = 4_096, 4_096
-"""of training before the goal moves, and at most after it"""
-EVERY, JUDGED, WITHIN, MOST = 256, 100, 100, 0.9
-"""a goal counts as reached once the policy, without exploring, gets there in MOST of the JUDGED
-episodes, WITHIN so many steps; looked at EVERY so many frames"""
+ACCOUNTS, STEPS, BATCH, UPDATES, TAU = 4, 8, 256, 16, 0.15
+EPISODES = 100
+"""of each goal; one ends at the goal, or after 500 steps"""
+JUDGED, WITHIN = 100, 100
+"""episodes, and steps, in which a policy that does not explore is to get there, at the end"""
 TWICE = 2.0
 ENTROPY = 0.01
 """in units of values, which are not normalised: they lie in [0, 1]"""
@@ -59,6 +58,8 @@ class Learner(NamedTuple):
     policy: TensorDictModuleBase
     loss: LossModule
     rows: Callable[[TensorDictBase], TensorDictBase]
+    kept: int = 20_000
+    """newest rows that it learns from"""
     lr: float = 0.03
     eps: float = 1e-4
     """of Adam: small gradients stay small"""
@@ -83,10 +84,10 @@ def chooser(*, rooms: bool, ends: bool = False) -> tuple[GridOptionPolicy, Tenso
 
 
 def by_segments(*, rooms: bool) -> Learner:
-    """Learns from options as a whole."""
+    """Learns from options as a whole, the newest alone: old ones would bias its gradient."""
     policy, controller = chooser(rooms=rooms)
     loss = OptionsLoss(controller, gamma=GAMMA, entropy=ENTROPY, normalise=False)
-    return Learner(policy, loss, Segments(policy.may, gamma=GAMMA))
+    return Learner(policy, loss, Segments(policy.may, gamma=GAMMA), kept=BATCH)
 
 
 def by_steps(*, rooms: bool, ends: bool = False) -> Learner:
@@ -118,10 +119,12 @@ LEARNERS: dict[str, Callable[[], Learner]] = {
 
 
 class Found(NamedTuple):
-    """Of one goal: frames until it was first met, and until it counts as reached."""
+    """Of one goal."""
 
-    first: float
-    reached: float
+    first: int
+    """frames until it was first met"""
+    steps: float
+    """of an episode, on average"""
 
 
 def around(accounts: int, goal: tuple[int, int], seed: int) -> TransformedEnv:
@@ -138,23 +141,23 @@ def share_reached(policy: TensorDictModuleBase, goal: tuple[int, int]) -> float:
     return float((rows["next", "reward"] > 0).any(1).float().mean())
 
 
-def train(
-    learner: Learner, optimizer: Adam, goal: tuple[int, int], seed: int, frames: int, *, on: bool
-) -> Found:
-    """Learns one goal from new rows alone; to the end if it goes ``on``, else until reached."""
+def train(learner: Learner, optimizer: Adam, goal: tuple[int, int], seed: int) -> Found:
+    """Learns one goal, from new rows alone, over so many episodes."""
     names = [name for name in learner.loss.out_keys if name.startswith("loss_")]
-    replay = TensorDictReplayBuffer(storage=LazyTensorStorage(KEPT), batch_size=BATCH)
+    replay = TensorDictReplayBuffer(storage=LazyTensorStorage(learner.kept), batch_size=BATCH)
     collector = Collector(
         around(ACCOUNTS, goal, seed), learner.policy, frames_per_batch=ACCOUNTS * STEPS,
-        total_frames=frames, auto_register_policy_transforms=False, track_traj_ids=False,
+        total_frames=-1, auto_register_policy_transforms=False, track_traj_ids=False,
         trust_policy=True,
     )  # fmt: skip
-    first = reached = float(frames)
-    done = 0
+    frames = first = episodes = 0
     for batch in collector:
-        done += batch.numel()
-        if bool((batch["next", "reward"] > 0).any()):
-            first = min(first, done)
+        frames += batch.numel()
+        episodes += int(batch["next", "done"].sum())
+        if not first and bool((batch["next", "reward"] > 0).any()):
+            first = frames
+        if episodes >= EPISODES:
+            break
         rows = learner.rows(batch)
         if len(rows):
             replay.extend(rows)
@@ -163,12 +166,8 @@ def train(
             differentiate(sum(losses[name] for name in names), optimizer.parameters, math.inf)
             optimizer.step()
             learner.loss.update_targets(TAU)
-        if reached == frames and done % EVERY == 0 and share_reached(learner.policy, goal) >= MOST:
-            reached = float(done)
-            if not on:
-                break
     collector.shutdown()
-    return Found(first, reached)
+    return Found(first or frames, frames / episodes)
 
 
 def value_at_start(learner: Learner) -> float:
@@ -180,79 +179,74 @@ def value_at_start(learner: Learner) -> float:
     return float(rows["action_value"].max())
 
 
-def run(make: Callable[[], Learner], seed: int) -> tuple[Found, float, Found]:
-    """One goal, its value at the start, and the other goal with what was learned."""
+class Run(NamedTuple):
+    """One goal, what was learned of it, and the other goal after it."""
+
+    found: Found
+    value: float
+    """of the start"""
+    reached: float
+    """without exploring, at the end of the first goal"""
+    moved: Found
+
+
+def run(make: Callable[[], Learner], seed: int) -> Run:
+    """The second goal begins with the weights that the first one left."""
     torch.manual_seed(seed)
     learner = make()
     trained = [each for each in learner.loss.parameters() if each.requires_grad]
     optimizer = Adam(trained, lr=learner.lr, eps=learner.eps)
-    found = train(learner, optimizer, GOAL, seed, FRAMES, on=True)
+    found = train(learner, optimizer, GOAL, seed)
     with torch.no_grad():
         value = value_at_start(learner)
-    return found, value, train(learner, optimizer, MOVED, seed, AFTER, on=False)
+    reached = share_reached(learner.policy, GOAL)
+    return Run(found, value, reached, train(learner, optimizer, MOVED, seed))
 
 
 def main() -> None:
     """Trains, and compares."""
     torchrl_logger.setLevel("WARNING")
-    runs: dict[str, list[tuple[Found, float, Found]]] = {name: [] for name in LEARNERS}
+    runs: dict[str, list[Run]] = {name: [] for name in LEARNERS}
     for seed, name in (bar := tqdm([*product(SEEDS, LEARNERS)], desc="runs")):
         bar.set_postfix_str(name)
         runs[name].append(run(LEARNERS[name], seed))
-    reached = {name: [each[0].reached for each in found] for name, found in runs.items()}
-    again = {name: [each[2].reached for each in found] for name, found in runs.items()}
     best = FourRooms().value
+    columns: dict[str, Callable[[Run], float]] = {
+        "steps of an episode": lambda one: one.found.steps,
+        "after the move": lambda one: one.moved.steps,
+        "frames until first met": lambda one: one.found.first,
+        "after the move, first": lambda one: one.moved.first,
+        "value of the start / best": lambda one: one.value / best,
+        "gets there, greedy": lambda one: one.reached,
+    }
+    table = [["", *columns]]
+    for name, each in runs.items():
+        table.append([name, *(said([column(one) for one in each]) for column in columns.values())])
     rows = []
-    for name, found in runs.items():
-        rows.append(
-            Row(f"{name}: frames until the goal is reached", counted(reached[name], FRAMES))
-        )
-        rows.append(
-            Row(
-                f"{name}: until it is first met", counted([each[0].first for each in found], FRAMES)
-            )
-        )
-        share = [each[1] / best for each in found]
-        rows.append(Row(f"{name}: value of the start, share of the best one", said(share)))
-    flat = min((name for name in FLAT), key=lambda name: mean(reached[name]))
-    for name in set_apart(reached):
-        ratio = mean(reached[flat]) / mean(reached[name])
-        rows.append(Row(f"{name}: as fast as {flat}, ratio of means", f"{ratio:.2f}",
-                        f">= {TWICE:g}", ratio >= TWICE))  # fmt: skip
-        apart = paired_difference(by_seed(reached[name]), by_seed(reached[flat]))
-        rows.append(Row(f"{name}: frames less those of {flat}, paired",
-                        f"{apart.mean:+.0f} +- {apart.half_width:.0f}"))  # fmt: skip
-    for name in again:
-        rows.append(Row(f"{name}: frames to the goal that moved", counted(again[name], AFTER)))
-    flat = min((name for name in FLAT), key=lambda name: mean(again[name]))
-    for name in set_apart(again):
-        apart = paired_difference(by_seed(again[name]), by_seed(again[flat]))
-        asked: tuple[str, bool | None] = ("", None)
-        if name.startswith("option-critic"):
-            asked = ("fewer", apart.mean < 0)
-        rows.append(Row(f"{name}: moved, frames less those of {flat}",
-                        f"{apart.mean:+.0f} +- {apart.half_width:.0f}", *asked))  # fmt: skip
+    for what, column in list(columns.items())[:2]:
+        took = {name: [column(one) for one in each] for name, each in runs.items()}
+        flat = min(FLAT, key=lambda name: mean(took[name]))
+        for name in (name for name in LEARNERS if name not in FLAT):
+            ratio = mean(took[flat]) / mean(took[name])
+            first = column is columns["steps of an episode"]
+            bar_of: tuple[str, bool | None] = (f">= {TWICE:g}", ratio >= TWICE)
+            if not first:
+                critic = name.startswith("option-critic")
+                bar_of = ("> 1", ratio > 1) if critic else ("", None)
+            said_of = f"{name}: {what}, {flat} takes so many times as many"
+            rows.append(Row(said_of, f"{ratio:.2f}", *bar_of))
+            less = paired_difference(by_seed(took[name]), by_seed(took[flat]))
+            rows.append(Row(f"{name} less {flat}: {what}, paired",
+                            f"{less.mean:+.0f} +- {less.half_width:.0f}"))  # fmt: skip
     note = (
         f"Seeds {SEEDS[0]} to {SEEDS[-1]}, 95 % intervals over seeds (Student's t). One step in"
-        f" three slips. A goal counts as reached once the policy, without exploring, gets there in"
-        f" {MOST:.0%} of {JUDGED} episodes within {WITHIN} steps, looked at every {EVERY} frames."
-        f" After {FRAMES:,} frames it moves from {GOAL} to {MOVED}; learned weights stay, stored"
-        f" rows go. Runs that never get there count {FRAMES:,} and {AFTER:,} frames."
+        f" three slips. Steps are those of the first {EPISODES} episodes, of the policy that"
+        f" explores and learns; one ends at the goal or after 500 steps. Then the goal moves from"
+        f" {GOAL} to {MOVED}; learned weights stay, stored rows go. Greedy is the share of"
+        f" {JUDGED} episodes that a policy without exploring ends within {WITHIN} steps, before"
+        " the move. Compared with the best of the three flat learners."
     )
-    hand_over("Four rooms", note, rows)
-
-
-def counted(frames: list[float], most: int) -> str:
-    """Mean and interval, and how many never got there."""
-    never = sum(each >= most for each in frames)
-    return f"{interval(frames).mean:.0f} +- {interval(frames).half_width:.0f}" + (
-        f", {never} of {len(frames)} never" if never else ""
-    )
-
-
-def set_apart(names: Iterable[str]) -> list[str]:
-    """Those that have options."""
-    return [name for name in names if name not in FLAT]
+    hand_over("Four rooms", note, rows, table)
 
 
 def by_seed(values: list[float]) -> dict[int, float]:

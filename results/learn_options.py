@@ -1,6 +1,6 @@
 """Options on the synthetic market: their use, what they earn, what each safeguard does.
 
-    python results/learn_options.py         # 50 runs, an hour
+    python results/learn_options.py         # 55 runs, an hour
 
 Runs are `python recipes/options.py`; beside them the rules under a controller that never learns,
 and `python recipes/offpolicy.py env=by_trades`, SAC alone, by the same settings of the agent.
@@ -17,6 +17,7 @@ NEVER, ALONE = "rules, never learning", "SAC alone"
 SAFEGUARDS = {
     "no shortest durations": ["options.least=1"],
     "no entropy bonus": ["options.entropy=0"],
+    "entropy bonus of 0.01": ["options.entropy=0.01"],
     "advantages as they are": ["options.normalise=false"],
     "cold from the start": ["options.temperature.start=0.1"],
 }

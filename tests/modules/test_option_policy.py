@@ -12,6 +12,7 @@ from torchrl.envs.utils import ExplorationType, check_env_specs, set_exploration
 
 from trading_torchrl.data import synthetic_market
 from trading_torchrl.envs import TradingEnv
+from trading_torchrl.envs.compiling import compiles
 from trading_torchrl.envs.running_option import (
     ALLOWED,
     AT_FIRST,
@@ -440,3 +441,25 @@ def test_volatility_is_ranked_among_the_bars_before():
 def test_signals_that_cannot_be_shown_are_refused(signals, said):
     with pytest.raises(ValueError, match=said):
         Signals(signals)
+
+
+@pytest.mark.skipif(not compiles(), reason="no C++ compiler")
+def test_compiled_it_decides_the_same():
+    """For any number of accounts, exploring and not."""
+    options = trading_options(LEVELS)
+    controller = learning(len(options))
+    usual, fast = (
+        OptionPolicy(options, controller, cap=1.0, compiled=compiled) for compiled in (False, True)
+    )
+    for accounts, kind in ((40, ExplorationType.RANDOM), (7, ExplorationType.DETERMINISTIC)):
+        found = []
+        for policy in (usual, fast):
+            env = traded(accounts)
+            torch.manual_seed(0)
+            with set_exploration_type(kind):
+                found.append(env.rollout(50, policy, break_when_any_done=False))
+        one, other = found
+        for key in (INDEX, STEPS, ENDED, ENTERED, ALLOWED, CODE, "action"):
+            assert torch.equal(one.get(key), other.get(key)), key
+        for key in (LASTED, LOG_PROB):
+            torch.testing.assert_close(one.get(key), other.get(key))

@@ -108,7 +108,7 @@ def test_figures_by_hand():
         float((count["chosen"] / count["could"]).min())
     )
     least = [option.least for option in OPTIONS]
-    mean = sum(l / m for l, m in zip(count["lasted"].tolist(), least, strict=True))
+    mean = sum(lasted / most for lasted, most in zip(count["lasted"].tolist(), least, strict=True))
     assert found["options/average_of_least"] == pytest.approx(mean / float(count["ended"].sum()))
     assert found["options/num_used_options"] == 6
     assert found["options/WAIT_share"] == pytest.approx(share[5])
@@ -149,6 +149,6 @@ def test_what_was_never_chosen_is_not_a_number():
 def test_alerts_tell_of_one_that_takes_over_and_of_ends_too_early(figures, said):
     alerts = alerts_from("options")
     verdict = alerts.check(figures, 1_000)
-    assert [each.message for each in verdict.alerts][0].startswith(f"warning: {said}")
-    assert verdict.then == "warn"
+    assert next(each.message for each in verdict.alerts).startswith(f"warning: {said}")
+    assert verdict.then == "go_on"
     assert not any(rule.metric == "train/exact_repeats" for rule in OF_OPTIONS)

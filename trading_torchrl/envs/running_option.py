@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from tensordict import TensorDictBase
+from tensordict import TensorDict, TensorDictBase
 from torchrl.data import Categorical, Composite, TensorSpec, Unbounded
 from torchrl.envs import Transform
 
@@ -51,11 +51,14 @@ class RunningOption(Transform):
         return tensordict_reset
 
     def _step(self, tensordict: TensorDictBase, next_tensordict: TensorDictBase) -> TensorDictBase:
-        for key in AT_FIRST:
-            next_tensordict.set(key, tensordict.get(key))
+        option = tensordict.get("option")
+        now = {name: option.get(name) for _, name in AT_FIRST}
         steps = tensordict.get("_step", None)  # of accounts that do not sit this one out
-        one = 1 if steps is None else steps.reshape(*tensordict.shape, 1).long()
-        return next_tensordict.set(STEPS, next_tensordict.get(STEPS) + one)
+        now["steps"] = now["steps"] + (
+            1 if steps is None else steps.reshape(*tensordict.shape, 1).long()
+        )
+        whole = {"batch_size": next_tensordict.batch_size, "device": next_tensordict.device}
+        return next_tensordict.set("option", TensorDict._new_unsafe(now, **whole))
 
     def transform_observation_spec(self, observation_spec: TensorSpec) -> TensorSpec:
         """Adds all four."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from tensordict import TensorDictBase
 from torch import Tensor
@@ -52,12 +54,17 @@ class Showing(TransformedEnv):
         for each in shows:
             after = each._step(tensordict, after)
             fresh = each._reset(None, following.copy()) if anew else after
-            for key in each.out_keys:
-                value = after.get(key)
-                following.set(key, _where(ended, fresh.get(key), value) if anew else value)
+            for key in dict.fromkeys(
+                key[0] if isinstance(key, tuple) else key for key in each.out_keys
+            ):
+                following.set(key, _following(ended, fresh.get(key), after.get(key), anew=anew))
         return tensordict, following
 
 
-def _where(ended: Tensor, fresh: Tensor, old: Tensor) -> Tensor:
-    """Of accounts ``[N, 1]`` that ended what is fresh."""
-    return torch.where(ended.view(-1, *[1] * (old.ndim - 1)), fresh, old)
+def _following(ended: Tensor, fresh: Any, after: Any, *, anew: bool) -> Any:
+    """What is seen next: of accounts ``[N, 1]`` that ended what is fresh."""
+    if isinstance(after, TensorDictBase):  # a container of its own
+        if not anew:
+            return after.copy()
+        return after.apply(lambda old, new: _following(ended, new, old, anew=True), fresh)
+    return torch.where(ended.view(-1, *[1] * (after.ndim - 1)), fresh, after) if anew else after

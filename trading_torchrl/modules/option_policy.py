@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any, ClassVar, Literal
 
 import torch
-from tensordict import TensorDictBase
+from tensordict import TensorDict, TensorDictBase
 from tensordict.nn import TensorDictModule, TensorDictModuleBase
 from tensordict.utils import NestedKey
 from torch import Tensor
@@ -164,14 +164,16 @@ class OptionPolicy(TensorDictModuleBase):
         if bool(now.chooses.any()):
             index, log_prob = self._choose(tensordict, index, now)
         act = done(self.options, now.scene, index, self.part, self.factors, self.longest)
-        written = {
-            INDEX: index, STEPS: now.scene.steps, ENTERED: now.scene.entered, LASTED: now.lasted,
-            ENDED: now.ended, LOG_PROB: log_prob,
+        column = {
+            "index": index, "steps": now.scene.steps, "entered": now.scene.entered,
+            "lasted": now.lasted, "ended": now.ended, "log_prob": log_prob,
         }  # fmt: skip
-        for key, value in written.items():
-            tensordict.set(key, value.unsqueeze(-1))
-        tensordict.set(OFFSET, act.offset).set(FACTOR, act.factor).set(CODE, act.code)
-        return tensordict.set(ALLOWED, now.may)
+        option = dict(tensordict.get("option").items())
+        option |= {name: each.unsqueeze(-1) for name, each in column.items()}
+        option |= {**act._asdict(), "allowed": now.may}
+        # All at once: a dozen keys one after the other take as long as the options themselves.
+        whole = {"batch_size": tensordict.batch_size, "device": tensordict.device}
+        return tensordict.set("option", TensorDict._new_unsafe(option, **whole))
 
     def taken(self, action: Tensor) -> Tensor:
         """A rule's action ``[*, 1]`` as the environment takes it; a subclass may have another."""
@@ -183,14 +185,17 @@ class OptionPolicy(TensorDictModuleBase):
 
     def scene(self, tensordict: TensorDictBase) -> Scene:
         """What the running options decide by."""
-        lacking = [key for key in self.in_keys if tensordict.get(key, None) is None]
-        if lacking:
+        try:
+            steps, entered = (tensordict.get(key)[..., 0] for key in (STEPS, ENTERED))
+            return self.seen(tensordict, steps, entered)
+        except (AttributeError, KeyError, TypeError) as error:
+            lacking = [key for key in self.in_keys if tensordict.get(key, None) is None]
+            if not lacking:
+                raise
             raise ValueError(
                 f"options read {lacking[0]!r}, which is not there: the environment needs"
                 f" {self.needed}"
-            )
-        steps, entered = (tensordict.get(key)[..., 0] for key in (STEPS, ENTERED))
-        return self.seen(tensordict, steps, entered)
+            ) from error
 
     def seen(self, tensordict: TensorDictBase, steps: Tensor, entered: Tensor) -> Scene:
         """A scene of :attr:`shown`; for options of something else than trading a subclass has both.
@@ -250,24 +255,32 @@ class OptionPolicy(TensorDictModuleBase):
         """How likely the options ``index`` ``[*]`` end, where that is learned."""
         if END_LOGITS not in self.controller.out_keys:
             return None
-        logits = self._asked(tensordict).get(END_LOGITS)
+        logits = self._asked(tensordict, slice(None))[END_LOGITS]
         return logits.gather(-1, index.clamp(min=0)[..., None])[..., 0].sigmoid()
 
-    def _asked(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """What the controller says of what it sees."""
-        training = self.controller.training
-        self.controller.eval()  # what it leaves out while it learns it must not forget to act by
-        said = self.controller(tensordict.select(*self.controller.in_keys))
-        self.controller.train(training)
-        return said
+    def _asked(self, tensordict: TensorDictBase, rows: Tensor | slice) -> dict[NestedKey, Tensor]:
+        """What the controller says of what it sees in these rows."""
+        controller, training = self.controller, self.controller.training
+        if training:  # what it leaves out while it learns it must not forget to act by
+            controller.eval()
+        seen = [tensordict.get(key)[rows] for key in controller.in_keys]
+        if type(controller) is TensorDictModule:  # without what is around it
+            said = controller.module(*seen)
+        else:
+            of_keys = dict(zip(controller.in_keys, seen, strict=True))
+            found = controller(TensorDict(of_keys, batch_size=len(seen[0])))
+            said = [found.get(key) for key in controller.out_keys]
+        if training:
+            controller.train()
+        said = said if isinstance(said, tuple | list) else (said,)
+        return dict(zip(controller.out_keys, said, strict=True))
 
     def _choose(
         self, tensordict: TensorDictBase, index: Tensor, now: Turn
     ) -> tuple[Tensor, Tensor]:
         """The options that run then, and the log probabilities of the choices, ``[*]`` each."""
         chooses, may = now.chooses, now.may[now.chooses]
-        seen = tensordict.select(*self.controller.in_keys)[chooses]
-        logits = self._asked(seen).get(LOGITS) / self.temperature
+        logits = self._asked(tensordict, chooses)[LOGITS] / self.temperature
         if not bool(may.any(-1).all()):
             raise ValueError(
                 "no option may start in some scene; give one that always may, such as WAIT"

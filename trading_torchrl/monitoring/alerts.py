@@ -213,9 +213,9 @@ def alerts_from(
 
     Args:
         settings: ``default``, which is ``DEFAULTS``; ``warn``, which is ``WARNINGS``;
-            ``options``, which is ``OF_OPTIONS``; ``none``; a list of rules, mappings with the fields of :class:`Rule`; or a mapping with any of
-            ``rules`` (one of these, by default ``default``), ``cooldown_seconds`` and
-            ``non_finite``.
+            ``options``, which is ``OF_OPTIONS``; ``none``; a list of rules, mappings with the
+            fields of :class:`Rule`; or a mapping with any of ``rules`` (one of these, by default
+            ``default``), ``cooldown_seconds`` and ``non_finite``.
         channels: who is told.
 
     Example:
