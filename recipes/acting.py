@@ -100,6 +100,11 @@ def make_agent_within(
     settings: Mapping[str, Any], task: Trading, hidden: Sequence[int], options: int
 ) -> tuple[TensorDictModule, LossModule] | tuple[None, None]:
     """The actor whose actions options carry out, and its loss; nothing where rules act."""
+    if settings.get("replay", {}).get("save"):
+        raise SystemExit(
+            "replay.save: what an agent did within options teaches none that acts alone; take"
+            " recipes/offpolicy.py replay.save=true for recipes/offline.py"
+        )
     if settings["options"]["action"] == "rule":
         asked = [name for name in PARTS if settings.get(name)]
         if asked:

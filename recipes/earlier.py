@@ -18,7 +18,8 @@ from trading_torchrl.state_file import CheckpointError
 
 SHAPING = (
     "network", "hidden", "window", "loss.actor_network", "env.actions", "env.choices",
-    "env.problem", "env.gym", "her", "objectives",
+    "env.problem", "env.gym", "her", "objectives", "options.hidden", "options.ends",
+    "options.action",
 )  # fmt: skip
 """Settings that an actor's parameters depend on."""
 

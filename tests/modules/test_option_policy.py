@@ -378,7 +378,7 @@ def test_options_that_cannot_be_carried_out_are_refused():
 
     for options, said in (
         ([], "at least 1 option"),
-        ([Endless()], "least must be at least 1 and below most, got least=10, most=5"),
+        ([Endless()], "least must be at least 1 and no more than most, got least=10, most=5"),
         ([Nameless()], "option Nameless has no name"),
         ([Waits(), Waits()], "two options are named WAITS"),
     ):

@@ -93,8 +93,9 @@ def test_a_run_can_be_judged_again_and_begun_from(tmp_path):
         (["env=long_short"], "env.actions=continuous, got 'target'; env=by_trades has both"),
         (["env=garleanu_pedersen"], "options are plans for trading"),
         (["options.temperature.least=2"], "temperature falls from start to least"),
-        (["options.least=30"], "least must be at least 1 and below most, got least=30"),
+        (["options.least=30"], "least must be at least 1 and no more than most, got least=30"),
         (["options.lr=0"], "options.lr must be above 0"),
+        (["replay.save=true"], "take recipes/offpolicy.py replay.save=true"),
         (["options.keep=0"], "options.keep must be a whole number of at least 1"),
     ],
 )

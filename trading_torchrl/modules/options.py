@@ -333,9 +333,9 @@ def check_options(options: Sequence[Option]) -> None:
         lacking = [name for name in ("name", "least") if not hasattr(option, name)]
         if lacking:
             raise ValueError(f"option {type(option).__name__} has no {lacking[0]}: set it")
-        if not 1 <= option.least < option.most:
+        if not 1 <= option.least <= option.most:
             raise ValueError(
-                f"{option.name}: least must be at least 1 and below most, got"
+                f"{option.name}: least must be at least 1 and no more than most, got"
                 f" least={option.least}, most={option.most}"
             )
     names = [option.name for option in options]
