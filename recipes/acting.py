@@ -28,8 +28,12 @@ from trading_torchrl.envs import Signals
 from trading_torchrl.modules import OptionPolicy, carried_out
 from trading_torchrl.modules.option_policy import CODE
 from trading_torchrl.monitoring import broken
+from trading_torchrl.objectives import CQLLoss, FromTorchRL, IQLLoss
 from trading_torchrl.replay import Hindsight, OptionAhead
 from trading_torchrl.replay.option_ahead import MADE
+
+BY_DENSITY = (CQLLoss, IQLLoss, FromTorchRL)
+"""Losses that ask for densities of stored actions, or of any."""
 
 PARTS = ("icm", "her", "shaping", "objectives")
 """Switches of what pays an agent."""
@@ -88,6 +92,20 @@ class Acting:
             count["owed"] -= 1
         return [] if isfinite(norm_of(self.optimizer.parameters)) else ["parameters"]
 
+    @property
+    def beside(self) -> list[LossModule]:
+        """What learns to pay it."""
+        learners = (self.curious, self.shaping, self.objectives)
+        return [each.loss for each in learners if each and each.loss]
+
+    def told(self) -> dict[str, Any]:
+        """What a run says of it at its end."""
+        return {
+            "curiosity": self.curious.told() if self.curious else None,
+            "shaping": self.shaping.figures() if self.shaping else None,
+            "objectives": self.objectives.figures() if self.objectives else None,
+        }
+
     def figures(self, batch: TensorDictBase, lately: Lately) -> dict[str, float]:
         """Of what pays it."""
         figures: dict[str, float] = {}
@@ -123,6 +141,11 @@ def make_agent_within(
         beside={CODE: options + 1}, through=carried_out,
     )  # fmt: skip
     needs_rewards(loss, "recipes/options.py")
+    if isinstance(loss, BY_DENSITY):
+        raise SystemExit(
+            f"{type(loss).__name__} needs to know how likely an action was, and what options made"
+            " of one does not say: take loss=sac, td3, redq, tqc or crossq"
+        )
     return actor, loss
 
 

@@ -8,6 +8,7 @@ from functools import partial
 from math import isnan
 from typing import Any
 
+import torch
 from checks import check_above_0, check_rate, check_whole, plainly, there
 from tasks.trading import Trading
 from tensordict import TensorDictBase
@@ -38,6 +39,9 @@ def make_options(settings: Mapping[str, Any], task: Trading) -> list[Option]:
     for name, known in CHOICES.items():
         if there("options", settings, name) not in known:
             raise ValueError(f"{name} is {' or '.join(known)}, got {settings[name]!r}")
+    check_whole(
+        "options", settings, "time_out", *(["least"] if settings["least"] is not None else [])
+    )
     levels = SHARES
     if settings["levels"] == "volatility":
         signals = signals_of(task.parts.train)
@@ -106,6 +110,8 @@ class Controlling:
     def learn(self, batch: TensorDictBase, frames: int) -> list[str]:
         """What a batch of steps teaches; what is not finite."""
         rows = self.rows(batch)
+        if len(rows) > self.settings["keep"]:  # some of all accounts, not the last of them
+            rows = rows[torch.randperm(len(rows))[: self.settings["keep"]]]
         if len(rows):
             rows = rows.select(*self.loss.in_keys)
             rows["next", "reward"] = self.scale * rows["next", "reward"]
@@ -155,6 +161,8 @@ def make_controlling(
     check_whole("options", settings, "batch_size", "keep", "updates")
     check_above_0("options", settings, "lr", "max_grad_norm")
     check_rate("options", settings)
+    if not settings["after"] >= 0:
+        raise ValueError(f"after must be at least 0 frames, got {settings['after']}")
     cools = settings["temperature"]
     if not 0 < cools["least"] <= cools["start"] or not 0 < cools["decay"] <= 1:
         raise ValueError(

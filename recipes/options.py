@@ -61,7 +61,8 @@ def main(config: DictConfig) -> None:
         settings["options"], policy, gamma=discount(settings), scale=run.reward_scale
     )
     levels = nn.ModuleList([controlling.loss] if loss is None else [controlling.loss, loss])
-    begin_from(old, policy, levels, settings)
+    plainly(ValueError)(begin_from)(old, policy, levels, settings)
+    policy.temperature.fill_(settings["options"]["temperature"]["start"])
     averaged = deepcopy(policy).requires_grad_(False).eval()
     both = moving(averaged), moving(policy)
     acting = make_acting(settings, task, run, policy, loss)
@@ -123,10 +124,13 @@ def main(config: DictConfig) -> None:
                     visits.see(task.place_of(batch))
 
                 # Learn, on both levels.
+                before = count["updates"]
                 wrong = wrong or controlling.learn(batch, frames)
                 if acting:
                     wrong = wrong or acting.learn(batch, count, lately)
-                follow_slowly(*both, run.actor_average)
+                steps = max(count["updates"] - before, 1)
+                follow_slowly(*both, 1 - (1 - run.actor_average) ** steps)
+                averaged.temperature.copy_(policy.temperature)
                 if not wrong and not isfinite(norm_of(list(policy.parameters()))):
                     wrong = ["parameters"]
 
@@ -194,6 +198,8 @@ def main(config: DictConfig) -> None:
             "options": f"{chosen['action']}, {chosen['controller']}",
         }
         final = judge(task, averaged, split, run.seed, evaluations, folder, facts)
+    paid = acting.told() if acting else {}
+    beside = acting.beside if acting else []
     metrics = {
         **final,
         "evaluations": evaluations,
@@ -203,7 +209,8 @@ def main(config: DictConfig) -> None:
         "stopped": stopped,
         "state_coverage": visits.coverage if visits else None,
         "options": controlling.figures(),
-        "parameters_sha256": parameters_sha256(levels, averaged),
+        **paid,
+        "parameters_sha256": parameters_sha256(levels, averaged, *beside),
         "runtime": runtime(began, trained_for, first, count) | machine,
     }
     finish(folder, metrics, writer)

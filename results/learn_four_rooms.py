@@ -1,6 +1,6 @@
 """Four rooms: how fast a goal is found with given options of rooms, and without; then it moves.
 
-    python results/learn_four_rooms.py      # 30 runs, a quarter of an hour
+    python results/learn_four_rooms.py      # 30 runs, half an hour
 
 Sutton, Precup & Singh (1999): eight walks to doorways beside the four moves. Learners with options
 and their flat peers, which have the four moves alone, share loss, network, optimiser and rates.
@@ -43,7 +43,7 @@ from trading_torchrl.replay import OptionSteps, Segments
 GOAL, MOVED = (10, 10), (1, 11)
 GAMMA = 0.99
 ACCOUNTS, STEPS, BATCH, UPDATES, TAU = 4, 8, 256, 16, 0.15
-EPISODES = 100
+EPISODES = 50
 """of each goal; one ends at the goal, or after 500 steps"""
 JUDGED, WITHIN = 100, 100
 """episodes, and steps, in which a policy that does not explore is to get there, at the end"""

@@ -53,6 +53,33 @@ def test_densities_are_those_of_what_is_wanted_also_where_nothing_is_done():
     assert torch.equal(density, wanted)
 
 
+def test_smoothed_targets_stay_within_what_an_option_does():
+    torch.manual_seed(0)
+    asked = []
+
+    class Asks(torch.nn.Module):
+        def forward(self, action):
+            asked.append(action)
+            return torch.zeros(*action.shape[:-1], 2, 1)
+
+    actor = carried_out(make_deterministic_actor(4, 1, [8]))
+    critics = TensorDictModule(Asks(), in_keys=["action"], out_keys=["state_action_value"])
+    rows = seen()
+    rows["action"], rows["next"] = torch.zeros(64, 1), seen()
+    rows["next", "reward"] = torch.zeros(64, 1)
+    rows["next", "terminated"] = torch.zeros(64, 1, dtype=torch.bool)
+    TD3Loss(actor, critics)(rows)
+    offset, factor = rows["next", *OFFSET], rows["next", *FACTOR]
+    assert ((asked[0] - offset).abs() <= factor + 1e-6).all()
+    assert ((asked[0] - offset).abs() > 0).any()
+
+
+def test_there_is_no_density_of_what_was_done():
+    one = torch.ones(3, 1)
+    with pytest.raises(ValueError, match="how likely an action was cannot be said"):
+        CarriedOut(one, one, of=SquashedNormal, loc=one, scale=one).log_prob(one)
+
+
 class Known(torch.nn.Module):
     """Critics that know already: 0.2 is the best to do."""
 

@@ -5,7 +5,11 @@ import math
 import pytest
 import torch
 from tensordict import TensorDict
+from tensordict.nn import TensorDictModule
 
+from trading_torchrl.data import synthetic_market
+from trading_torchrl.envs import RunningOption, Showing, Signals, TradingEnv
+from trading_torchrl.modules import Controller, Levels, OptionPolicy
 from trading_torchrl.modules.options import SHARES, trading_options
 from trading_torchrl.monitoring import OF_OPTIONS, OptionUse, alerts_from
 
@@ -129,6 +133,39 @@ def test_what_runs_is_known_after_forgetting_and_after_a_resume():
     assert first.figures() == {}
     first.see(rows[:, 90:])
     assert float(first.counts["ended"].sum()) == float(whole.counts["ended"].sum()) - ended
+
+
+def test_a_window_without_choices_tells_what_it_can():
+    rows, _ = drawn()
+    rows = rows[:, rows["option", "steps"][0, :, 0] > 0][:1]
+    use = OptionUse(OPTIONS)
+    use.see(rows[:, :1])
+    found = use.figures()
+    assert found["options/num_used_options"] == 1
+    assert not {"options/max_usage_pct", "options/min_of_allowed"} & found.keys()
+
+
+def test_ends_at_once_are_told_where_shortest_durations_are_lifted():
+    torch.manual_seed(0)
+    env = TradingEnv(
+        synthetic_market(4, 600), 32, short=True, max_position=1.0, smoothing=1, compiled=False,
+        emit=("index", "share", "equity", "unrealised"), episode_bars=100,
+    )  # fmt: skip
+    env = Showing(env, Signals.of(env), RunningOption())
+    options = trading_options(Levels(trend=1.0, stop=2.0))
+    for option in options:
+        option.least = 1
+    network = Controller(env.observation_spec["observation"].shape[-1], 6, [8], ends=True)
+    with torch.no_grad():
+        network.heads.bias[12:] = 20.0  # everything ends as soon as it may
+    keys = [("option", name) for name in ("logits", "values", "end_logits")]
+    controller = TensorDictModule(network, in_keys=["observation"], out_keys=keys)
+    use = OptionUse(options)
+    use.see(env.rollout(90, OptionPolicy(options, controller, cap=1.0)))
+    found = use.figures()
+    assert found["options/instant"] == 1
+    verdict = alerts_from("options").check(found, 1_000)
+    assert "options/shortest_of_least" in [each.metric for each in verdict.alerts]
 
 
 def test_what_was_never_chosen_is_not_a_number():

@@ -69,11 +69,13 @@ def by_hand(loss, rows):
         average = sum(p * q for p, q in zip(probs, values, strict=True))
         better = [q - average for q in values]
         at = then["observation"], then["option", "allowed"]
-        there, worth, _ = policy(slow, *at)
-        beta, most = then["option", "ends"].tolist()
-        learned = policy(network, *at)[2]
-        if learned is not None:
-            beta = min(max(sigmoid(learned[k]), beta), most)
+        there, worth, slowly = policy(slow, *at)
+        least, most = then["option", "ends"].tolist()
+        both = [
+            least if logits is None else min(max(sigmoid(logits[k]), least), most)
+            for logits in (slowly, policy(network, *at)[2])
+        ]
+        beta, ends = both
         choice = sum(p * q for p, q in zip(there, worth, strict=True))
         over = bool(then["terminated"])
         ahead = 0.0 if over else (1 - beta) * worth[k] + beta * choice
@@ -83,7 +85,7 @@ def by_hand(loss, rows):
                 "probs": probs, "better": better, "misfit": values[k] - target,
                 "square": sum(p * b * b for p, b in zip(probs, better, strict=True)),
                 "entropy": -sum(p * math.log(p) for p in probs if p > 0),
-                "stays": worth[k] - choice, "beta": beta, "over": over,
+                "stays": worth[k] - choice, "beta": ends, "over": over,
             }
         )  # fmt: skip
     count = len(told)

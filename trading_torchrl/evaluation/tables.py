@@ -101,7 +101,7 @@ KNOWN: dict[str, dict[str, Shown]] = {
         "exploring_of_allowed": Shown("chosen where allowed, exploring", "share of these", ".1%"),
         "bars": Shown("runs", "share of all bars", ".1%"),
         "duration": Shown("mean duration", "bars", ".1f"),
-        "of_least": Shown("mean duration / shortest", "durations begin at 1", ".2f"),
+        "of_least": Shown("mean duration", "in its shortest durations", ".2f"),
         "instant": Shown("ends at once", "share, after one bar", ".1%"),
         "purpose_met": Shown("purpose met", "share of ends", ".1%"),
         "growth_while": Shown("growth", "log growth a year while it runs", "+.1%"),

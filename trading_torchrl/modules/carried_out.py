@@ -63,6 +63,17 @@ class CarriedOut(Distribution):
         """What a deterministic policy does."""
         return self.mode
 
+    def log_prob(self, value: Tensor) -> Tensor:
+        """There is none."""
+        raise ValueError(
+            "how likely an action was cannot be said of what options made of it: take a loss that"
+            " samples actions instead, such as SACLoss"
+        )
+
+    def around(self, noise: Tensor) -> Tensor:
+        """What is done where an agent wants nearly the same, ``[*, A]``."""
+        return self._done((self.wanted.mode + noise).clamp(-1, 1))
+
     def rsample(self, sample_shape: Any = ()) -> Tensor:
         """Samples with a gradient, ``[*sample_shape, *, A]``."""
         return self._done(self.wanted.rsample(sample_shape))

@@ -38,7 +38,8 @@ class OptionUse:
 
     def __init__(self, options: Sequence[Option], regimes: int = 0) -> None:
         self.names = [option.name for option in options]
-        self.least = torch.tensor([float(option.least) for option in options])
+        shortest = [float(getattr(type(each), "least", each.least)) for each in options]
+        self.least = torch.tensor(shortest)  # as its class has it, though a run may lift it
         self.regimes = regimes
         self.forget()
         self._before: dict[str, Tensor] | None = None
@@ -132,8 +133,6 @@ class OptionUse:
         figures = {
             "options/usage_entropy": float(-(used * used.log()).sum()),
             "options/num_used_options": float(len(used)),
-            "options/max_usage_pct": 100 * float(chosen.max()),
-            "options/min_of_allowed": float(of_allowed.min()),
             "options/average_duration": float(lasted.sum() / ended.sum().clamp(min=1)),
             "options/average_of_least": float(
                 (lasted / self.least).sum() / ended.sum().clamp(min=1)
@@ -141,6 +140,9 @@ class OptionUse:
             "options/purpose_met": float(count["met"].sum() / ended.sum().clamp(min=1)),
             "options/instant": float(count["instant"].sum() / ended.sum().clamp(min=1)),
         }
+        if len(of_allowed):
+            figures["options/max_usage_pct"] = 100 * float(chosen.max())
+            figures["options/min_of_allowed"] = float(of_allowed.min())
         if len(of_least):
             figures["options/shortest_of_least"] = float(of_least.min())
         figures |= {

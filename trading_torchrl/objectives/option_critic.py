@@ -122,12 +122,12 @@ class OptionCriticLoss(OptionsLoss):
         kept = kept_by(self, tensordict, worth)
         rows = slice(None) if kept is None else kept
 
-        likely = self._ends(after, index)
         terminated = after.get(self.tensor_keys.terminated)[..., 0]
         with torch.no_grad():
             there, slow = self._read(self.target_controller_network, after)
             average, goes_on = (there.exp() * slow).sum(-1), slow.gather(-1, index)[..., 0]
-            ahead = (1 - likely) * goes_on + likely * average
+            over = self._ends(self.target_controller_network, after, index)
+            ahead = (1 - over) * goes_on + over * average
             target = self._rewards(after) + self.gamma * ahead.masked_fill(terminated, 0.0)
             better = values - (probs * values).sum(-1, keepdim=True)
             size = (probs * better.square()).sum(-1)
@@ -145,6 +145,7 @@ class OptionCriticLoss(OptionsLoss):
         if self.learns_ends:
             stays = goes_on - average
             stays = stays / self._deviation(stays[rows].square()) + self.margin
+            likely = self._ends(self.controller_network, after, index)
             named["loss_ends"] = likely * stays.masked_fill(terminated, 0.0)
             named["ends"] = likely.detach()
         if self.actor_network is not None:
@@ -158,13 +159,12 @@ class OptionCriticLoss(OptionsLoss):
             batch_size=torch.Size([]),
         )
 
-    def _ends(self, after: TensorDictBase, index: Tensor) -> Tensor:
+    def _ends(self, network: TensorDictModule, after: TensorDictBase, index: Tensor) -> Tensor:
         """How likely the option ends where it got to, ``[*]``."""
         least, most = after.get(ENDS).unbind(-1)
         if not self.learns_ends:
             return least
-        seen = after.select(*self.controller_network.in_keys)
-        logits = self.controller_network(seen).get(END_LOGITS)
+        logits = network(after.select(*network.in_keys)).get(END_LOGITS)
         return logits.gather(-1, index)[..., 0].sigmoid().clamp(least, most)
 
     def _deviation(self, squares: Tensor) -> Tensor | float:

@@ -134,9 +134,12 @@ class TD3Loss(ActorCriticLoss):
     def _wanted(self, tensordict: TensorDictBase, weights: Tensor | None) -> Tensor:
         """The critics' target ``[*, K]``."""
         following = tensordict.get("next")
-        action = self._mode(self.target_actor_network, following)
-        noise = self.target_noise * torch.randn_like(action)
-        action = (action + noise.clamp(-self.noise_clip, self.noise_clip)).clamp(-1, 1)
+        actor = self.target_actor_network
+        dist = actor.get_dist(following.select(*actor.in_keys))
+        noise = self.target_noise * torch.randn_like(dist.mode)
+        noise = noise.clamp(-self.noise_clip, self.noise_clip)
+        through = hasattr(dist, "around")  # what carries actions out knows what is near
+        action = dist.around(noise) if through else (dist.mode + noise).clamp(-1, 1)
         values = self._values(self.target_qvalue_network, following, action)
         return self._one_step(tensordict, self._lowest(values, weights)[0])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tensordict import TensorDictBase
+from tensordict import TensorDictBase, unravel_key
 from tensordict.utils import NestedKey
 from torchrl.envs import Transform
 
@@ -35,7 +35,7 @@ class OptionAhead(Transform):
         """Keys that it needs of rows, but for what the controller sees and signals."""
         state = (INDEX, STEPS, ENTERED, LASTED)
         shown = (key for key in self._policy[0].shown if key != "signals")
-        then = [("next", *key) for key in (*state, *shown)]
+        then = [unravel_key(("next", key)) for key in (*state, *shown)]
         return (INDEX, STEPS, OFFSET, FACTOR, *then)
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
