@@ -18,6 +18,7 @@ from torchrl.collectors import Collector
 from torchrl.data import ReplayBuffer
 from tqdm import tqdm
 
+from trading_torchrl.checkpoint import Checkpoints
 from trading_torchrl.evaluation.tables import PATHS
 from trading_torchrl.monitoring import ActionWatch, Verdict, Visits
 from trading_torchrl.replay.hindsight import RELABELED
@@ -191,6 +192,29 @@ def visits_of(task: Task, count: bool) -> Visits | None:
             f"count_places=true: {task.name} has no places to count; markets and mazes have"
         )
     return Visits(task.places) if count else None
+
+
+def roll_back(
+    checkpoints: Checkpoints,
+    held: tuple[Parts, Collector, ReplayBuffer, dict[str, Any], list[dict[str, float]]],
+    why: str,
+    seed: int,
+    bar: tqdm,
+    *,
+    stops: bool,
+) -> None:
+    """Says why, and takes a run back to its last good checkpoint, but for one that ``stops``."""
+    good, saved = checkpoints.newest()
+    count = held[3]
+    where = f"update {count['updates']}, {count['frames']:,} frames"
+    tqdm.write(f"{why} at {where}; the last good checkpoint is {good}")
+    if stops:
+        return
+    after = count["frames"]
+    restore(saved, *held)
+    torch.manual_seed(seed + after)  # other draws, or it happens again
+    checkpoints.save(count["frames"], state_of(*held))
+    bar.n = count["frames"]
 
 
 def reason(wrong: list[str], verdict: Verdict) -> str:

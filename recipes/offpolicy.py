@@ -16,14 +16,25 @@ from math import isfinite, isnan
 from typing import Any
 
 import hydra
-import torch
 from agents import discount, keys_to_store, make_agent, needs_rewards
 from checks import plainly
 from curious import make_curious
 from earlier import begin_from, earlier_run
 from hindsight import hindsight_figures, make_hindsight
 from launch import Run, finish, runtime, set_machine, start
-from loop import UNJUDGED, Lately, due, evaluate, judge, reason, restore, state_of, tell, visits_of
+from loop import (
+    UNJUDGED,
+    Lately,
+    due,
+    evaluate,
+    judge,
+    reason,
+    restore,
+    roll_back,
+    state_of,
+    tell,
+    visits_of,
+)  # fmt: skip
 from omegaconf import DictConfig
 from rewarding import rewarded
 from shaping import make_shaping
@@ -190,15 +201,8 @@ def main(config: DictConfig) -> None:
                 if verdict.then == "stop":
                     stopped = next(a.message for a in verdict.alerts if a.then == "stop")
                 if wrong or verdict.then == "roll_back":
-                    good, saved = checkpoints.newest()
-                    where = f"update {count['updates']}, {frames:,} frames"
                     why = reason(wrong, verdict)
-                    tqdm.write(f"{why} at {where}; the last good checkpoint is {good}")
-                    if not stopped:
-                        restore(saved, *held)
-                        torch.manual_seed(run.seed + frames)  # other draws, or it happens again
-                        checkpoints.save(count["frames"], state_of(*held))
-                        bar.n = count["frames"]
+                    roll_back(checkpoints, held, why, run.seed, bar, stops=bool(stopped))
                     continue
 
                 # Save.

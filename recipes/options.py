@@ -17,14 +17,25 @@ from math import isfinite
 from typing import Any
 
 import hydra
-import torch
 from acting import make_acting, make_agent_within
 from agents import discount
 from checks import plainly
 from controlling import make_controlling, make_option_policy, make_options
 from earlier import begin_from, earlier_run
 from launch import Run, finish, runtime, set_machine, start
-from loop import UNJUDGED, Lately, due, evaluate, judge, reason, restore, state_of, tell, visits_of
+from loop import (
+    UNJUDGED,
+    Lately,
+    due,
+    evaluate,
+    judge,
+    reason,
+    restore,
+    roll_back,
+    state_of,
+    tell,
+    visits_of,
+)  # fmt: skip
 from omegaconf import DictConfig
 from tasks import make_task
 from tasks.trading import Trading
@@ -163,15 +174,8 @@ def main(config: DictConfig) -> None:
                 if verdict.then == "stop":
                     stopped = next(a.message for a in verdict.alerts if a.then == "stop")
                 if wrong or verdict.then == "roll_back":
-                    good, saved = checkpoints.newest()
-                    where = f"update {count['updates']}, {frames:,} frames"
                     why = reason(wrong, verdict)
-                    tqdm.write(f"{why} at {where}; the last good checkpoint is {good}")
-                    if not stopped:
-                        restore(saved, *held)
-                        torch.manual_seed(run.seed + frames)  # other draws, or it happens again
-                        checkpoints.save(count["frames"], state_of(*held))
-                        bar.n = count["frames"]
+                    roll_back(checkpoints, held, why, run.seed, bar, stops=bool(stopped))
                     continue
 
                 # Save.

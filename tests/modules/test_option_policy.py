@@ -29,7 +29,8 @@ from trading_torchrl.modules.controller import Controller
 from trading_torchrl.modules.networks import make_actor
 from trading_torchrl.modules.option_policy import CODE, ENDED, OptionPolicy
 from trading_torchrl.modules.option_turns import BY_PURPOSE, GOES_ON
-from trading_torchrl.modules.options import Levels, Option, acted, trading_options
+from trading_torchrl.modules.options import Levels, Option, acted
+from trading_torchrl.modules.trading_options import trading_options
 from trading_torchrl.objectives import OptionsLoss
 from trading_torchrl.replay import Segments
 from trading_torchrl.resume import collector_state, restore_collector

@@ -7,16 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trading_torchrl.modules.options import (
-    SHARES,
-    Levels,
-    Scene,
-    acted,
-    allowed,
-    ending,
-    ends,
-    trading_options,
-)
+from trading_torchrl.modules.options import SHARES, Levels, Scene, acted, allowed, ending, ends
+from trading_torchrl.modules.trading_options import trading_options
 
 BY_VOLATILITY = Levels(trend=1.2, stop=2.0)
 LONGEST = {

@@ -10,7 +10,8 @@ from tensordict.nn import TensorDictModule
 from trading_torchrl.data import synthetic_market
 from trading_torchrl.envs import RunningOption, Showing, Signals, TradingEnv
 from trading_torchrl.modules import Controller, Levels, OptionPolicy
-from trading_torchrl.modules.options import SHARES, trading_options
+from trading_torchrl.modules.options import SHARES
+from trading_torchrl.modules.trading_options import trading_options
 from trading_torchrl.monitoring import OF_OPTIONS, OptionUse, alerts_from
 
 OPTIONS = trading_options(SHARES)

@@ -140,7 +140,8 @@ class MacroEnv(TransformedEnv):
     Example:
         >>> from trading_torchrl.data import synthetic_market
         >>> from trading_torchrl.envs import Signals, TradingEnv
-        >>> from trading_torchrl.modules.options import SHARES, trading_options
+        >>> from trading_torchrl.modules import trading_options
+        >>> from trading_torchrl.modules.options import SHARES
         >>> env = TradingEnv(
         ...     synthetic_market(2, 2_000), 4, short=True, smoothing=1, max_position=1.0,
         ...     emit=["index", "share", "equity", "unrealised"], compiled=False,

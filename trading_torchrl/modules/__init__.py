@@ -28,10 +28,11 @@ from trading_torchrl.modules.normalised import (
     make_normalised_critics,
 )
 from trading_torchrl.modules.option_policy import OptionPolicy
-from trading_torchrl.modules.options import Levels, Option, Scene, trading_options
+from trading_torchrl.modules.options import Levels, Option, Scene
 from trading_torchrl.modules.per_symbol import PerSymbolMLP, SymbolHeads
 from trading_torchrl.modules.potential import Potential, TradingPotential
 from trading_torchrl.modules.squashed_normal import SquashedNormal
+from trading_torchrl.modules.trading_options import trading_options
 from trading_torchrl.modules.weights import WeightNetwork, fixed_weights, regime_weights
 
 __all__ = [

@@ -26,7 +26,8 @@ class OptionUse:
 
     Example:
         >>> from tensordict import TensorDict
-        >>> from trading_torchrl.modules.options import SHARES, trading_options
+        >>> from trading_torchrl.modules import trading_options
+        >>> from trading_torchrl.modules.options import SHARES
         >>> use = OptionUse(trading_options(SHARES))
         >>> wait = {"index": torch.full((1, 3, 1), 5), "steps": torch.tensor([[[0], [1], [2]]])}
         >>> wait |= {"ended": torch.zeros(1, 3, 1), "allowed": torch.ones(1, 3, 6).bool()}
