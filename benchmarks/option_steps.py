@@ -37,6 +37,7 @@ from trading_torchrl.modules import (
     trading_options,
 )
 from trading_torchrl.modules.option_policy import CODE
+from trading_torchrl.objectives import OptionsLoss
 
 SIZES, BAR_AT, HALF = (64, 1_024, 16_384), 1_024, 0.5
 PLAIN, WITHIN, RULES = "an agent", "the agent within options", "options by their rules"
@@ -73,6 +74,7 @@ def steppers(market: Market, accounts: int) -> dict[str, Callable[[], None]]:
     def policy(**acts: Any) -> OptionPolicy:
         network = Controller(width, len(options))
         controller = TensorDictModule(network, in_keys=["observation"], out_keys=keys)
+        OptionsLoss(controller, gamma=0.99)  # by which it would learn, as recipes have it
         return OptionPolicy(options, controller, cap=1.0, compiled=True, **acts)
 
     actor = make_actor(width + len(options) + 1, 1, [64, 64], ["observation", CODE])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
 from math import isnan
@@ -99,9 +100,10 @@ class Controlling:
 
     def __post_init__(self) -> None:
         self.summed = [key for key in self.loss.out_keys if key.startswith("loss_")]
-        self.losses: TensorDictBase | None = None
-        self.norm = 0.0
+        self.sums: dict[str, float] = {}
+        self.count = 0
         self.known: dict[str, float] = {}
+        self.course: list[dict[str, float]] = []
 
     def parts(self) -> dict[str, Any]:
         """What has a state."""
@@ -119,12 +121,15 @@ class Controlling:
         if frames <= self.settings["after"] or not len(self.newest):
             return []
         for _ in range(self.settings["updates"]):
-            self.losses = losses = self.loss(self.newest.sample())
+            losses = self.loss(self.newest.sample())
             total = sum(losses[name] for name in self.summed)
             longest = self.settings["max_grad_norm"]
-            self.norm = differentiate(total, self.optimizer.parameters, longest)
-            if isnan(self.norm):
+            norm = differentiate(total, self.optimizer.parameters, longest)
+            if isnan(norm):
                 return broken(losses) or ["controller"]
+            for name, each in {**losses, "grad_norm": norm}.items():
+                self.sums[name] = self.sums.get(name, 0.0) + float(each)
+            self.count += 1
             self.optimizer.step()
             self.loss.update_targets(self.settings["tau"])
             cools = self.settings["temperature"]
@@ -132,25 +137,29 @@ class Controlling:
         return []
 
     def figures(self) -> dict[str, float]:
-        """Of the last update."""
-        if self.losses is not None:
-            named = {str(name): float(each.detach()) for name, each in self.losses.items()}
-            named["choice_entropy"] = named.pop("entropy")
-            self.known = {f"options/{name}": each for name, each in named.items()}
-            self.known["options/grad_norm"] = self.norm
+        """Means of the updates since :meth:`forget`; of those before it where there were none."""
+        if self.count:
+            self.known = {f"options/{name}": each / self.count for name, each in self.sums.items()}
         return {**self.known, "options/temperature": float(self.policy.temperature)}
+
+    def forget(self, frames: int) -> None:
+        """Means are taken from here on; those until here are kept in :attr:`course`."""
+        self.course.append({"frames": float(frames), **self.figures()})
+        self.sums, self.count = {}, 0
 
     def state_dict(self) -> dict[str, Any]:
         """Rows, what was cut off, and the figures, which a run that goes on tells from before."""
         rows = self.rows.get_extra_state() if isinstance(self.rows, Segments) else {}
-        return {"newest": replay_state(self.newest), "rows": rows, "known": self.figures()}
+        told = {"sums": self.sums, "count": self.count, "known": self.known, "course": self.course}
+        return {"newest": replay_state(self.newest), "rows": rows, **deepcopy(told)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Goes on where :meth:`state_dict` left off."""
         restore_replay(self.newest, state["newest"])
         if isinstance(self.rows, Segments):
             self.rows.set_extra_state(state["rows"])
-        self.losses, self.known = None, dict(state["known"])
+        for name in ("sums", "count", "known", "course"):
+            setattr(self, name, deepcopy(state[name]))
 
 
 @plainly(ValueError, before="options: ")

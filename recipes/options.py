@@ -151,19 +151,21 @@ def main(config: DictConfig) -> None:
                     figures[f"train/{wrong[0]}"] = float("nan")
                 elif due(frames, run.log_every, batch_frames):
                     figures, histograms = lately.figures(run.learning_rate(frames), batch, watch)
-                    figures |= controlling.figures() | use.figures()
+                    figures |= controlling.figures() | use.figures() | use.of_each()
                     figures |= acting.figures(batch, lately) if acting else {}
                     figures |= {"train/state_coverage": visits.coverage} if visits else {}
                     for name, values in histograms.items():
                         writer.add_histogram(name, values, frames)
+                    writer.add_histogram("options/selection_distribution", use.chosen(), frames)
                     lately.norms.clear()
+                    controlling.forget(frames)
                     use.forget()
 
                 # Evaluate.
                 judged: dict[str, float] = {}
                 if not wrong and due(frames, run.evaluate_every, batch_frames):
                     judged = evaluate(task, averaged, run.seed)
-                    evaluations.append({"frames": float(frames), **judged, **controlling.figures()})
+                    evaluations.append({"frames": float(frames), **judged})
                     figures |= {f"eval/{name}": value for name, value in judged.items()}
                     if acting and acting.shaping:
                         acting.shaping.judged(judged)
@@ -212,7 +214,7 @@ def main(config: DictConfig) -> None:
         "updates": count["updates"],
         "stopped": stopped,
         "state_coverage": visits.coverage if visits else None,
-        "options": controlling.figures(),
+        "controller": controlling.course,
         **paid,
         "parameters_sha256": parameters_sha256(levels, averaged, *beside),
         "runtime": runtime(began, trained_for, first, count) | machine,

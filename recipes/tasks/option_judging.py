@@ -49,12 +49,11 @@ class WatchedOptions:
 
     def figures(self) -> Figures:
         """Of the certain policy; and of the exploring one by ``stochastic_``."""
-        named = {
+        return {
             f"{before}option_{name.partition('/')[2]}": value
             for drawn, before in ((False, ""), (True, "stochastic_"))
             for name, value in self.uses[drawn].figures().items()
         }
-        return {name: value for name, value in named.items() if not name.endswith("_share")}
 
     def table(self, years: float) -> dict[str, dict[str, float]]:
         """Of each option, as the certain policy uses it, and how often the exploring one does.

@@ -116,7 +116,13 @@ def test_figures_by_hand():
     mean = sum(lasted / most for lasted, most in zip(count["lasted"].tolist(), least, strict=True))
     assert found["options/average_of_least"] == pytest.approx(mean / float(count["ended"].sum()))
     assert found["options/num_used_options"] == 6
-    assert found["options/WAIT_share"] == pytest.approx(share[5])
+    each = use.of_each()
+    for k, option in enumerate(OPTIONS):
+        assert each[f"options/{option.name}_share"] == pytest.approx(share[k])
+        ended, lasted, met = (float(count[name][k]) for name in ("ended", "lasted", "met"))
+        assert each[f"options/{option.name}_duration"] == pytest.approx(lasted / ended)
+        assert each[f"options/{option.name}_purpose_met"] == pytest.approx(met / ended)
+    assert use.chosen().bincount(minlength=6).tolist() == count["chosen"].tolist()
 
 
 def test_what_runs_is_known_after_forgetting_and_after_a_resume():

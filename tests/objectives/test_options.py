@@ -191,13 +191,18 @@ def test_several_rewards_are_refused():
         OptionsLoss(controller_of(4, 3).double(), gamma=0.9)(rows)
 
 
-def test_the_target_leaves_nothing_out():
+def test_units_are_left_out_while_the_loss_learns_and_never_else():
     torch.manual_seed(0)
     loss = OptionsLoss(controller_of(4, 3, dropout=0.5).double(), gamma=0.9).train()
     rows = rows_of()
     assert torch.equal(loss._target(rows), loss._target(rows))
-    values = [loss.controller_network(rows.clone())[VALUES] for _ in range(2)]
-    assert not torch.equal(*values)
+    acts = [loss.controller_network(rows.clone())[VALUES] for _ in range(2)]
+    assert torch.equal(*acts)
+    learns = [loss(rows)["value"] for _ in range(2)]
+    assert not torch.equal(*learns)
+    loss.eval()
+    judges = [loss(rows)["value"] for _ in range(2)]
+    assert torch.equal(*judges)
 
 
 @pytest.mark.parametrize(

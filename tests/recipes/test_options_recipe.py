@@ -49,8 +49,8 @@ def test_a_run_resumes_in_the_middle_of_options(tmp_path, settings):
     report = json.loads((tmp_path / "whole" / "report.json").read_text())
     assert set(report["options"]) == SIX
     assert sum(row["bars"] for row in report["options"].values()) == pytest.approx(1)
-    told = whole["options"]
-    assert {"options/loss_value", "options/temperature", "options/grad_norm"} <= told.keys()
+    told = whole["controller"][-1]
+    assert {"options/loss_value", "options/entropy", "options/grad_norm"} <= told.keys()
     assert told["options/temperature"] < 1
     assert ("options/ends" in told) == ("options.ends=true" in settings)
     assert whole["figures"]["option_usage_entropy"] >= 0
@@ -64,7 +64,7 @@ def test_the_agent_learns_where_it_acts_and_the_controller_always(tmp_path):
     assert scaled["updates"] > 100
     frozen = done("options", tmp_path / "frozen", *OPTIONS, "options.after=2_000")
     assert frozen["parameters_sha256"] != rule["parameters_sha256"]
-    assert "options/loss_value" not in frozen["options"]
+    assert "options/loss_value" not in frozen["controller"][-1]
 
 
 def test_a_run_can_be_judged_again_and_begun_from(tmp_path):
@@ -80,7 +80,7 @@ def test_a_run_can_be_judged_again_and_begun_from(tmp_path):
     told = [name for name in whole["figures"] if not name.startswith("stochastic")]
     assert len(told) > 20
     assert all(begun["figures"][name] == whole["figures"][name] for name in told)
-    assert begun["options"]["options/temperature"] == 1
+    assert begun["controller"][-1]["options/temperature"] == 1
 
 
 @pytest.mark.parametrize(

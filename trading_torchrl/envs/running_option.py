@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from tensordict import TensorDict, TensorDictBase
+from torch import Tensor
 from torchrl.data import Categorical, Composite, TensorSpec, Unbounded
 from torchrl.envs import Transform
 
@@ -59,6 +60,15 @@ class RunningOption(Transform):
         )
         whole = {"batch_size": next_tensordict.batch_size, "device": next_tensordict.device}
         return next_tensordict.set("option", TensorDict._new_unsafe(now, **whole))
+
+    def let_go(self, option: TensorDictBase, ended: Tensor) -> TensorDict:
+        """The running options ``[N]`` without those of accounts whose episode ended, ``[N, 1]``."""
+        now = {
+            name: torch.where(ended, AT_FIRST["option", name], each)
+            for name, each in option.items()
+        }
+        whole = {"batch_size": option.batch_size, "device": option.device}
+        return TensorDict._new_unsafe(now, **whole)
 
     def transform_observation_spec(self, observation_spec: TensorSpec) -> TensorSpec:
         """Adds all four."""

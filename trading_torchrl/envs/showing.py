@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import torch
 from tensordict import TensorDictBase
-from torch import Tensor
+from tensordict.utils import NestedKey
 from torchrl.envs import Compose, TransformedEnv
 
 from trading_torchrl.envs.running_option import RunningOption
@@ -52,19 +49,18 @@ class Showing(TransformedEnv):
         ended = after.get("done")
         anew = bool(ended.any())
         for each in shows:
-            after = each._step(tensordict, after)
-            fresh = each._reset(None, following.copy()) if anew else after
-            for key in dict.fromkeys(
-                key[0] if isinstance(key, tuple) else key for key in each.out_keys
-            ):
-                following.set(key, _following(ended, fresh.get(key), after.get(key), anew=anew))
+            each._step(tensordict, after)
+            if isinstance(each, RunningOption):
+                option = after.get("option")
+                following.set("option", each.let_go(option, ended) if anew else option.copy())
+            elif anew:  # the bars they look up are already those of the new episodes
+                each._call(following)
+            else:
+                for key in dict.fromkeys(key[0] for key in map(_parts, each.out_keys)):
+                    shown = after.get(key)  # a container of its own
+                    following.set(key, shown.copy() if isinstance(shown, TensorDictBase) else shown)
         return tensordict, following
 
 
-def _following(ended: Tensor, fresh: Any, after: Any, *, anew: bool) -> Any:
-    """What is seen next: of accounts ``[N, 1]`` that ended what is fresh."""
-    if isinstance(after, TensorDictBase):  # a container of its own
-        if not anew:
-            return after.copy()
-        return after.apply(lambda old, new: _following(ended, new, old, anew=True), fresh)
-    return torch.where(ended.view(-1, *[1] * (after.ndim - 1)), fresh, after) if anew else after
+def _parts(key: NestedKey) -> tuple[str, ...]:
+    return key if isinstance(key, tuple) else (key,)

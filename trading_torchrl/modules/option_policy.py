@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, ClassVar, Literal
 
@@ -22,15 +22,7 @@ from trading_torchrl.envs.running_option import (
     STEPS,
 )
 from trading_torchrl.modules.carried_out import FACTOR, OFFSET
-from trading_torchrl.modules.discrete import NEVER
-from trading_torchrl.modules.option_turns import (
-    Turn,
-    code,
-    compiled_does,
-    compiled_turn,
-    does,
-    turn,
-)
+from trading_torchrl.modules.option_turns import Turn, chosen, code, compiled_for, does, turn
 from trading_torchrl.modules.options import (
     EQUITY,
     SHARE,
@@ -42,13 +34,13 @@ from trading_torchrl.modules.options import (
     check_options,
     draw,
     ends,
-    explores,
     scene_of,
 )
 
 ENDED, CODE = ("option", "ended"), ("option", "code")
 LOGITS, VALUES = ("option", "logits"), ("option", "values")
 END_LOGITS = ("option", "end_logits")
+STATE = (INDEX, STEPS, ENTERED, LASTED)
 
 
 class OptionPolicy(TensorDictModuleBase):
@@ -140,9 +132,8 @@ class OptionPolicy(TensorDictModuleBase):
         written = (CODE, OFFSET, FACTOR)
         acts = () if actor is None else [key for key in actor.in_keys if key not in written]
         seen: dict[NestedKey, None] = dict.fromkeys([*controller.in_keys, *acts, *self.shown])
-        state = [INDEX, STEPS, ENTERED, LASTED]
-        self.in_keys = [*seen, *state]
-        self.out_keys = ["action", *written, ENDED, ALLOWED, LOG_PROB, *state]
+        self.in_keys = [*seen, *STATE]
+        self.out_keys = ["action", *written, ENDED, ALLOWED, LOG_PROB, *STATE]
 
     @torch.no_grad()
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
@@ -155,22 +146,24 @@ class OptionPolicy(TensorDictModuleBase):
     @torch.no_grad()
     def decide(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Ends and chooses: all but the action."""
-        turned, done = (compiled_turn, compiled_does) if self.compiled else (turn, does)
-        scene = self.scene(tensordict)
-        index, lasted = (tensordict.get(key)[..., 0] for key in (INDEX, LASTED))
-        learned = self._learned_ends(tensordict, index)
-        now = turned(self.options, scene, index, lasted, learned, draw(lasted))
-        log_prob = torch.zeros_like(lasted)
-        if bool(now.chooses.any()):
-            index, log_prob = self._choose(tensordict, index, now)
-        act = done(self.options, now.scene, index, self.part, self.factors, self.longest)
+        turned, done = compiled_for(tensordict.shape) if self.compiled else (turn, does)
+        shown, state = self._shown(tensordict), self._state(tensordict)
+        learned = self._learned_ends(tensordict, state[0])
+        now = turned(self.options, self.seen, shown, state, learned, draw(state[-1]))
+        if bool(now.stuck):
+            raise ValueError(
+                "no option may start in some scene; give one that always may, such as WAIT"
+            )
+        index, log_prob = self._choose(tensordict, state[0], now)
+        state = [index, now.steps, now.entered]
+        acts = done(self.options, self.seen, shown, state, self.part, self.factors, self.longest)
         column = {
-            "index": index, "steps": now.scene.steps, "entered": now.scene.entered,
+            "index": index, "steps": now.steps, "entered": now.entered,
             "lasted": now.lasted, "ended": now.ended, "log_prob": log_prob,
         }  # fmt: skip
         option = dict(tensordict.get("option").items())
         option |= {name: each.unsqueeze(-1) for name, each in column.items()}
-        option |= {**act._asdict(), "allowed": now.may}
+        option |= {**acts._asdict(), "allowed": now.may}
         # All at once: a dozen keys one after the other take as long as the options themselves.
         whole = {"batch_size": tensordict.batch_size, "device": tensordict.device}
         return tensordict.set("option", TensorDict._new_unsafe(option, **whole))
@@ -183,36 +176,54 @@ class OptionPolicy(TensorDictModuleBase):
         """What an agent sees of the option ``index`` ``[*]``: ``[*, K + 1]``."""
         return code(index, steps, self.longest)
 
-    def scene(self, tensordict: TensorDictBase) -> Scene:
-        """What the running options decide by."""
-        try:
-            steps, entered = (tensordict.get(key)[..., 0] for key in (STEPS, ENTERED))
-            return self.seen(tensordict, steps, entered)
-        except (AttributeError, KeyError, TypeError) as error:
-            lacking = [key for key in self.in_keys if tensordict.get(key, None) is None]
-            if not lacking:
-                raise
-            raise ValueError(
-                f"options read {lacking[0]!r}, which is not there: the environment needs"
-                f" {self.needed}"
-            ) from error
-
-    def seen(self, tensordict: TensorDictBase, steps: Tensor, entered: Tensor) -> Scene:
+    def seen(self, shown: Mapping[Any, Any], steps: Tensor, entered: Tensor) -> Scene:
         """A scene of :attr:`shown`; for options of something else than trading a subclass has both.
 
         It says in :attr:`needed` where they come from, and in :meth:`taken` what its actions are.
 
         Args:
-            tensordict: what an environment shows, ``[*]``.
+            shown: what an environment shows, by key.
             steps: bars that the running option has acted on, ``[*]``.
             entered: whether there had been a position since it began, ``[*]``.
         """
-        return scene_of(tensordict, self.cap, steps, entered)
+        return scene_of(shown, self.cap, steps, entered)
+
+    def _shown(self, tensordict: TensorDictBase) -> dict[NestedKey, Any]:
+        """What scenes are made of, by key."""
+        found = {key: tensordict.get(key, None) for key in self.shown}
+        lacking = [key for key, each in found.items() if each is None]
+        if lacking:
+            raise self._lacks(lacking[0])
+        return {
+            key: dict(each.items()) if isinstance(each, TensorDictBase) else each
+            for key, each in found.items()
+        }
+
+    def _state(self, tensordict: TensorDictBase) -> list[Tensor]:
+        """Of the options that run, ``[*]`` each: see :func:`turn`."""
+        found = [tensordict.get(key, None) for key in STATE]
+        if any(each is None for each in found):
+            raise self._lacks(STATE[[each is None for each in found].index(True)])
+        return [each[..., 0] for each in found]
+
+    def _lacks(self, key: NestedKey) -> ValueError:
+        return ValueError(
+            f"options read {key!r}, which is not there: the environment needs {self.needed}"
+        )
+
+    def scene(self, tensordict: TensorDictBase) -> Scene:
+        """What the running options decide by."""
+        _, steps, entered, _ = self._state(tensordict)
+        return self.seen(self._shown(tensordict), steps, entered)
+
+    def _at_first(self, tensordict: TensorDictBase) -> Scene:
+        """What options begin by."""
+        none = torch.zeros(tensordict.shape, dtype=torch.int64, device=tensordict.device)
+        return self.seen(self._shown(tensordict), none, none.bool())
 
     def may(self, tensordict: TensorDictBase) -> Tensor:
         """Which options may start, bool ``[*, K]``; of what an environment shows."""
-        none = torch.zeros(tensordict.shape, dtype=torch.int64, device=tensordict.device)
-        return allowed(self.options, self.seen(tensordict, none, none.bool()))
+        return allowed(self.options, self._at_first(tensordict))
 
     def bounds(self, tensordict: TensorDictBase) -> Tensor:
         """Between what likelihoods running options end, ``[*, 2]``; of what an environment shows.
@@ -230,8 +241,7 @@ class OptionPolicy(TensorDictModuleBase):
 
         The one that ran, and those that may start there, as they act when they begin.
         """
-        none = torch.zeros(tensordict.shape, dtype=torch.int64, device=tensordict.device)
-        scene = self.seen(tensordict, none, none.bool())
+        scene = self._at_first(tensordict)
         rules = torch.stack([option.act(scene) for option in self.options], -1).float()
         found = allowed(self.options, scene) & (rules == tensordict.get(OFFSET))
         return found.scatter(-1, tensordict.get(INDEX), True)
@@ -258,7 +268,9 @@ class OptionPolicy(TensorDictModuleBase):
         logits = self._asked(tensordict, slice(None))[END_LOGITS]
         return logits.gather(-1, index.clamp(min=0)[..., None])[..., 0].sigmoid()
 
-    def _asked(self, tensordict: TensorDictBase, rows: Tensor | slice) -> dict[NestedKey, Tensor]:
+    def _asked(
+        self, tensordict: TensorDictBase, rows: tuple[Tensor, ...] | slice
+    ) -> dict[NestedKey, Tensor]:
         """What the controller says of what it sees in these rows."""
         controller, training = self.controller, self.controller.training
         if training:  # what it leaves out while it learns it must not forget to act by
@@ -279,17 +291,10 @@ class OptionPolicy(TensorDictModuleBase):
         self, tensordict: TensorDictBase, index: Tensor, now: Turn
     ) -> tuple[Tensor, Tensor]:
         """The options that run then, and the log probabilities of the choices, ``[*]`` each."""
-        chooses, may = now.chooses, now.may[now.chooses]
-        logits = self._asked(tensordict, chooses)[LOGITS] / self.temperature
-        if not bool(may.any(-1).all()):
-            raise ValueError(
-                "no option may start in some scene; give one that always may, such as WAIT"
-            )
-        log_probs = logits.masked_fill(~may, NEVER).log_softmax(-1)
-        if explores():
-            taken = torch.multinomial(log_probs.exp(), 1)
-        else:
-            taken = log_probs.argmax(-1, keepdim=True)
-        log_prob = torch.zeros(index.shape, dtype=log_probs.dtype, device=index.device)
-        log_prob[chooses] = log_probs.gather(-1, taken)[..., 0]
-        return index.masked_scatter(chooses, taken[..., 0]), log_prob
+        rows = now.chooses.nonzero(as_tuple=True)
+        log_prob = torch.zeros_like(now.lasted)
+        if not len(rows[0]):
+            return index, log_prob
+        logits = self._asked(tensordict, rows)[LOGITS] / self.temperature
+        another, likely = chosen(logits, now.may[rows])
+        return index.index_put(rows, another), log_prob.index_put_(rows, likely)

@@ -9,7 +9,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from tensordict import TensorDictBase
@@ -217,17 +217,19 @@ def draw(like: Tensor) -> Tensor | None:
     return torch.rand_like(like) if explores() else None
 
 
-def scene_of(tensordict: TensorDictBase, cap: float, steps: Tensor, entered: Tensor) -> Scene:
+def scene_of(
+    shown: Mapping[Any, Any] | TensorDictBase, cap: float, steps: Tensor, entered: Tensor
+) -> Scene:
     """What options decide by.
 
     Args:
-        tensordict: with ``signals``, and of ``account`` ``share``, ``equity`` and ``unrealised``.
+        shown: ``signals``, and of ``account`` ``share``, ``equity`` and ``unrealised``.
         cap: largest position, as a share of equity.
         steps: bars that the running option has acted on, ``[*]``.
         entered: whether there had been a position since it began, before this bar, ``[*]``.
     """
-    signals = {str(key): value[..., 0] for key, value in tensordict.get("signals").items()}
-    share, equity, gain = (tensordict.get(key)[..., 0] for key in (SHARE, EQUITY, UNREALISED))
+    signals = {str(key): value[..., 0] for key, value in shown["signals"].items()}
+    share, equity, gain = (shown[key][..., 0] for key in (SHARE, EQUITY, UNREALISED))
     paid = share * equity - gain
     earned = torch.where(share != 0, gain / torch.where(paid != 0, paid, 1.0), 0.0)
     return Scene(signals, share / cap, earned.float(), steps, entered | (share != 0))

@@ -33,7 +33,7 @@ class OptionUse:
         >>> wait |= {"ended": torch.zeros(1, 3, 1), "allowed": torch.ones(1, 3, 6).bool()}
         >>> account = {"equity": torch.ones(1, 3, 1)}
         >>> use.see(TensorDict({"option": wait, "account": account}, [1, 3]))
-        >>> use.figures()["options/WAIT_share"]
+        >>> use.of_each()["options/WAIT_share"]
         1.0
     """
 
@@ -146,11 +146,26 @@ class OptionUse:
             figures["options/min_of_allowed"] = float(of_allowed.min())
         if len(of_least):
             figures["options/shortest_of_least"] = float(of_least.min())
-        figures |= {
-            f"options/{name}_share": float(each)
-            for name, each in zip(self.names, share, strict=True)
-        }
         return figures
+
+    def of_each(self) -> dict[str, float]:
+        """Of each option: its share of the bars, how long it ran, whether its purpose was met."""
+        count = self.counts
+        found = {
+            "share": count["bars"] / count["bars"].sum(),
+            "duration": count["lasted"] / count["ended"],
+            "purpose_met": count["met"] / count["ended"],
+        }
+        return {
+            f"options/{name}_{what}": float(each)
+            for what, values in found.items()
+            for name, each in zip(self.names, values, strict=True)
+            if not each.isnan()
+        }
+
+    def chosen(self) -> Tensor:
+        """The option of each decision, int64; in no order of time."""
+        return torch.arange(len(self.names)).repeat_interleave(self.counts["chosen"].long())
 
     def state_dict(self) -> dict[str, Any]:
         """Counts, and what runs."""

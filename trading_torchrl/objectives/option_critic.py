@@ -164,7 +164,7 @@ class OptionCriticLoss(OptionsLoss):
         least, most = after.get(ENDS).unbind(-1)
         if not self.learns_ends:
             return least
-        logits = network(after.select(*network.in_keys)).get(END_LOGITS)
+        logits = self._said(network, after).get(END_LOGITS)
         return logits.gather(-1, index)[..., 0].sigmoid().clamp(least, most)
 
     def _deviation(self, squares: Tensor) -> Tensor | float:

@@ -92,7 +92,7 @@ class OptionsLoss(LossModule):
         for name, part in (("entropy", entropy), ("value", value)):
             if not 0 <= part < math.inf:
                 raise ValueError(f"{name} must not be negative, got {part}")
-        self.controller_network = controller_network
+        self.controller_network = controller_network.eval()
         self.target_controller_network = deepcopy(controller_network).requires_grad_(False).eval()
         self._temperature = temperature or (lambda: torch.tensor(1.0))
         self.gamma, self.entropy, self.value = gamma, entropy, value
@@ -115,8 +115,9 @@ class OptionsLoss(LossModule):
         raise AttributeError("in_keys follow from what the controller sees; use set_keys")
 
     def train(self, mode: bool = True) -> OptionsLoss:
-        """The slow copy leaves nothing out, whatever the controller does."""
+        """The slow copy leaves nothing out, and the controller only while it is read to learn."""
         super().train(mode)
+        self.controller_network.eval()
         self.target_controller_network.eval()
         return self
 
@@ -157,9 +158,17 @@ class OptionsLoss(LossModule):
             batch_size=torch.Size([]),
         )
 
+    def _said(self, network: TensorDictModule, seen: TensorDictBase) -> TensorDictBase:
+        """All that a controller writes, of what it learns by with units left out."""
+        learns = self.training and network is self.controller_network
+        network.train(learns)
+        found = network(seen.select(*network.in_keys))
+        network.eval()
+        return found
+
     def _read(self, network: TensorDictModule, seen: TensorDictBase) -> tuple[Tensor, Tensor]:
         """Log probabilities of what may be chosen, and values: ``[*, K]`` each."""
-        found = network(seen.select(*network.in_keys))
+        found = self._said(network, seen)
         logits = found.get(LOGITS) / self._temperature()
         masked = logits.masked_fill(~seen.get(ALLOWED), NEVER)
         return masked.log_softmax(-1), found.get(VALUES)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 import torch
-from tensordict import TensorDictBase
 from tensordict.nn import TensorDictModule
 from tensordict.utils import NestedKey
 from torch import Tensor
@@ -42,10 +41,10 @@ class GridOptionPolicy(OptionPolicy):
         super().__init__(options, controller, cap=1.0, temperature=temperature)
         self._cell_of = world.cell_of
 
-    def seen(self, tensordict: TensorDictBase, steps: Tensor, entered: Tensor) -> Scene:
+    def seen(self, shown: Mapping[Any, Any], steps: Tensor, entered: Tensor) -> Scene:
         """Where accounts stand; they hold nothing."""
         nothing = torch.zeros(steps.shape, device=steps.device)
-        cell = self._cell_of(tensordict.get("observation"))
+        cell = self._cell_of(shown["observation"])
         return Scene({"cell": cell}, nothing, nothing, steps, entered)
 
     def taken(self, action: Tensor) -> Tensor:
