@@ -107,13 +107,21 @@ def test_a_loss_of_a_few_choices_chooses_options(market):
     width = env.observation_spec["observation"].shape[-1]
     actor = make_q_actor(width, len(OPTIONS), [16], ["observation", "action_mask"])
     loss = DQNLoss(actor, gamma=GAMMA)
+    loss.set_keys(steps_to_next_obs=("next", "option", "duration"))
     collector = Collector(
         env, actor, frames_per_batch=64, total_frames=128, init_random_frames=64,
         auto_register_policy_transforms=False,
     )  # fmt: skip
     for batch in collector:
         assert batch["action_mask"].gather(-1, batch["action"][..., None]).all()
-        loss(batch.reshape(-1))["loss_qvalue"].backward()
+        rows = batch.reshape(-1)
+        loss(rows)["loss_qvalue"].backward()
+        after = rows["next"]
+        values = loss.target_qvalue_network(after.clone())["action_value"][..., 0, :]
+        best = values.gather(-1, loss._best(after)[:, None])
+        ahead = GAMMA ** after["option", "duration"] * best * ~after["terminated"]
+        torch.testing.assert_close(loss._wanted(rows), after["reward"].float() + ahead)
+        assert (after["option", "duration"] > 1).any()
     assert any((each.grad != 0).any() for each in loss.parameters() if each.grad is not None)
 
 

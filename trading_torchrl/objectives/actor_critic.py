@@ -52,7 +52,9 @@ class ActorCriticLoss(LossModule):
     """An actor, an ensemble of critics as one module, and slow copies of the critics.
 
     One backward pass through the sum of the losses reaches each parameter once, by its own loss
-    alone. The critics' target is one step: truncated episodes go on, terminated ones do not.
+    alone. The critics' target is one step: truncated episodes go on, terminated ones do not. Where
+    rows span several steps, ``steps_to_next_obs`` (``[*]`` or ``[*, 1]``) says how often what
+    follows is discounted.
 
     Rewards may be a vector of K objectives; critics then learn one value each, the actor follows
     their weighted sum, and the lowest critic is the one whose weighted sum is lowest. Positions
@@ -78,6 +80,7 @@ class ActorCriticLoss(LossModule):
         terminated: NestedKey = "terminated"
         state_action_value: NestedKey = "state_action_value"
         objective_weights: NestedKey = ("objectives", "weights")
+        steps_to_next_obs: NestedKey = "steps_to_next_obs"
 
     default_keys = _AcceptedKeys
     tensor_keys: _AcceptedKeys
@@ -175,7 +178,22 @@ class ActorCriticLoss(LossModule):
                 f" {list(reward.shape)} and {list(over.shape)};"
                 " build the critics with as many objectives as the reward has"
             )
-        return torch.add(reward, following.masked_fill(over, 0.0), alpha=self.gamma)
+        following, discount = following.masked_fill(over, 0.0), self._discount(tensordict)
+        if isinstance(discount, float):
+            return torch.add(reward, following, alpha=discount)
+        return reward + discount * following
+
+    def _discount(self, tensordict: TensorDictBase) -> float | Tensor:
+        """Of what follows; ``[*, 1]`` where rows span several steps."""
+        steps = tensordict.get(self.tensor_keys.steps_to_next_obs, None)
+        if steps is None:
+            return float(self.gamma)
+        if steps.numel() != tensordict.numel():
+            raise ValueError(
+                f"{self.tensor_keys.steps_to_next_obs!r} counts the steps of each row:"
+                f" {[*tensordict.shape, 1]}, got {list(steps.shape)}"
+            )
+        return self.gamma ** steps.reshape(*tensordict.shape, 1).to(torch.get_default_dtype())
 
     def _values(
         self, network: TensorDictModule, tensordict: TensorDictBase, action: Tensor | None = None

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
-from tensordict import TensorDict, TensorDictBase, unravel_key
+from tensordict import TensorDictBase, unravel_key
 from tensordict.nn import ProbabilisticTensorDictSequential, TensorDictModule, dispatch
 from tensordict.utils import NestedKey
 from torch import Tensor
@@ -15,7 +15,7 @@ from torch import Tensor
 from trading_torchrl.envs.running_option import ALLOWED, INDEX
 from trading_torchrl.modules.option_policy import END_LOGITS
 from trading_torchrl.objectives.actor_critic import kept_by, without_masked
-from trading_torchrl.objectives.options import OptionsLoss
+from trading_torchrl.objectives.options import OptionsLoss, explained
 from trading_torchrl.replay.option_steps import ENDS
 
 
@@ -89,7 +89,7 @@ class OptionCriticLoss(OptionsLoss):
         """Losses, and what shows beside."""
         ends = ["loss_ends", "ends"] if self.learns_ends else []
         actor = ["loss_actor"] if self.actor_network is not None else []
-        shown = ["entropy", "advantage", "value", "td_error"]
+        shown = ["entropy", "advantage", "value", "td_error", "explained"]
         return ["loss_policy", "loss_value", "loss_entropy", *ends, *actor, *shown]
 
     @out_keys.setter
@@ -113,7 +113,7 @@ class OptionCriticLoss(OptionsLoss):
 
     @dispatch(auto_batch_size=False)
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """The losses; and detached: entropy, size of the advantages, value, TD error, ends."""
+        """The losses; and detached what :class:`OptionsLoss` shows, and how likely options end."""
         tensordict, masked = without_masked(self, tensordict, self.in_keys)
         after, index = tensordict.get("next"), tensordict.get(INDEX)
         log_probs, values = self._read(self.controller_network, tensordict)
@@ -153,11 +153,8 @@ class OptionCriticLoss(OptionsLoss):
             done = policy.log_prob(tensordict.get(self.tensor_keys.action))
             named["loss_actor"] = -done.reshape(misfit.shape) * -misfit.detach()
         if not misfit.numel():  # there is nothing to learn from
-            return TensorDict({name: each.sum() for name, each in named.items()})
-        return TensorDict._new_unsafe(
-            {name: self._reduce_loss(each, masked) for name, each in named.items()},
-            batch_size=torch.Size([]),
-        )
+            return self._nothing(named)
+        return self._reduced(named, masked, explained(misfit[rows], target[rows]))
 
     def _ends(self, network: TensorDictModule, after: TensorDictBase, index: Tensor) -> Tensor:
         """How likely the option ends where it got to, ``[*]``."""

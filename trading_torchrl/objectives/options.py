@@ -36,6 +36,18 @@ def semi_markov_target(
     return earned + gamma ** duration.to(earned.dtype) * ahead.masked_fill(terminated, 0.0)
 
 
+def explained(misfit: Tensor, target: Tensor) -> Tensor:
+    """Share of the targets' variance that values explain, ``[]``; below 0 they add to it.
+
+    Example:
+        >>> target = torch.tensor([1.0, 3.0])
+        >>> explained(torch.tensor([0.5, 1.5]) - target, target)
+        tensor(0.7500)
+    """
+    left, whole = (each.detach().var(correction=0) for each in (misfit, target))
+    return 1 - left / whole.clamp(min=1e-12)
+
+
 class OptionsLoss(LossModule):
     """Actor-critic over options, on the rows of :class:`~trading_torchrl.replay.Segments`.
 
@@ -70,6 +82,7 @@ class OptionsLoss(LossModule):
     tensor_keys: _AcceptedKeys
     out_keys = [  # noqa: RUF012
         "loss_policy", "loss_value", "loss_entropy", "entropy", "advantage", "value", "td_error",
+        "explained",
     ]  # fmt: skip
 
     controller_network: TensorDictModule
@@ -128,7 +141,9 @@ class OptionsLoss(LossModule):
     # Without a batch size: guessed from tensors of width 1 it would be one dimension too long.
     @dispatch(auto_batch_size=False)
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Three losses; and detached: entropy, size of the advantages, value, TD error."""
+        """Three losses; and detached: entropy, size of the advantages, value, TD error; and, one
+        number, what share of the targets' variance the values explain.
+        """
         tensordict, masked = without_masked(self, tensordict, self.in_keys)
         index = tensordict.get(INDEX)
         log_probs, values = self._read(self.controller_network, tensordict)
@@ -140,7 +155,8 @@ class OptionsLoss(LossModule):
             target = self._target(tensordict)
             advantage = target - (probs * values).sum(-1)
             kept = kept_by(self, tensordict, advantage)
-            weight = self._normalised(advantage, slice(None) if kept is None else kept)
+            rows = slice(None) if kept is None else kept
+            weight = self._normalised(advantage, rows)
         misfit = worth - target
         named = {
             "loss_policy": -taken * weight,
@@ -152,11 +168,20 @@ class OptionsLoss(LossModule):
             "td_error": misfit.detach().abs(),
         }
         if not advantage.numel():  # no option has ended: there is nothing to learn
-            return TensorDict({name: each.sum() for name, each in named.items()})
-        return TensorDict._new_unsafe(
-            {name: self._reduce_loss(each, masked) for name, each in named.items()},
-            batch_size=torch.Size([]),
-        )
+            return self._nothing(named)
+        return self._reduced(named, masked, explained(misfit[rows], target[rows]))
+
+    def _nothing(self, named: dict[str, Tensor]) -> TensorDict:
+        """What an empty batch says."""
+        none = {name: each.sum() for name, each in named.items()}
+        return TensorDict({**none, "explained": torch.zeros(())})
+
+    def _reduced(
+        self, named: dict[str, Tensor], masked: TensorDictBase | None, share: Tensor
+    ) -> TensorDict:
+        """One number each, or one a row."""
+        reduced = {name: self._reduce_loss(each, masked) for name, each in named.items()}
+        return TensorDict._new_unsafe({**reduced, "explained": share}, batch_size=torch.Size([]))
 
     def _said(self, network: TensorDictModule, seen: TensorDictBase) -> TensorDictBase:
         """All that a controller writes, of what it learns by with units left out."""

@@ -85,7 +85,7 @@ class TQCLoss(SACLoss):
         one = following[..., :1]
         reward = super()._one_step(tensordict, torch.zeros_like(one))
         goes_on = ~tensordict.get(("next", self.tensor_keys.terminated))
-        return reward + self.gamma * goes_on.to(following.dtype) * following
+        return reward + self._discount(tensordict) * goes_on.to(following.dtype) * following
 
     def _worth(self, values: Tensor, weights: Tensor | None) -> Tensor:
         return values.mean((-1, -2))
