@@ -131,11 +131,6 @@ def make_agent_within(
                 f" options.action=scaled or blend, or {asked[0]}=off"
             )
         return None, None
-    if (settings.get("objectives") or {}).get("kind") in ("learned", "pareto"):
-        raise SystemExit(
-            "objectives=learned and pareto judge an agent that acts alone: take objectives=fixed or"
-            " regime with options"
-        )
     actor, loss = make_agent(
         settings["loss"], settings["network"], task, hidden,
         beside={CODE: options + 1}, through=carried_out,
@@ -159,7 +154,7 @@ def make_acting(
     """What the agent learns from, and what pays it; nothing where rules act."""
     if loss is None:
         return None
-    objectives = make_objectives(settings, task, loss, run)
+    objectives = make_objectives(settings, task, loss, run, policy)
     curious = make_curious(settings.get("icm"), task, mixes=objectives is None)
     shaping = make_shaping(settings.get("shaping"), task, discount(settings))
     storage = LazyTensorStorage(run.buffer_size, ndim=2 if settings.get("her") else 1)

@@ -33,6 +33,10 @@ CHOICES = {
     "levels": ("volatility", "shares"),
 }
 
+ENTROPY = {"policy_gradient": 0.75, "option_critic": 2.0}
+"""Bonus for choices that are alike. Advantages are normalised: the noise that returns have makes
+those of a policy gradient small beside it, and values at each bar have none."""
+
 
 @plainly(ValueError, before="options: ")
 def make_options(settings: Mapping[str, Any], task: Trading) -> list[Option]:
@@ -179,6 +183,8 @@ def make_controlling(
             f" {', '.join(f'{name}={value}' for name, value in cools.items())}"
         )
     weighed = {name: settings[name] for name in ("entropy", "value", "normalise")}
+    if weighed["entropy"] is None:
+        weighed["entropy"] = ENTROPY[settings["controller"]]
     critic = settings["controller"] == "option_critic"
     kind = partial(OptionCriticLoss, margin=settings["margin"]) if critic else OptionsLoss
     controller = policy.controller

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isnan
 from typing import Any
@@ -13,19 +13,22 @@ from objectives import Objectives, entropy, told
 from tasks import seen_by
 from tasks.trading import Trading
 from tensordict import TensorDictBase, unravel_key
+from tensordict.utils import NestedKey
 from torchrl.collectors import Collector
 from torchrl.data import LazyTensorStorage, ReplayBuffer
-from torchrl.envs import TransformedEnv
+from torchrl.envs import Compose, Transform, TransformedEnv
 from torchrl.objectives import LossModule
 
 from trading_torchrl.descent import Adam, differentiate
+from trading_torchrl.envs import Signals
 from trading_torchrl.envs.goals import ACHIEVED, DESIRED
 from trading_torchrl.envs.preferences import WEIGHTS
-from trading_torchrl.modules import WeightNetwork, make_critics
+from trading_torchrl.modules import OptionPolicy, WeightNetwork, make_critics
+from trading_torchrl.modules.option_policy import CODE
 from trading_torchrl.modules.weights import START
 from trading_torchrl.monitoring import broken
 from trading_torchrl.objectives import WeightLoss
-from trading_torchrl.replay import Novelty, StoredByIndex, VectorReward
+from trading_torchrl.replay import Novelty, OptionAhead, StoredByIndex, VectorReward
 from trading_torchrl.resume import (
     collector_state,
     replay_state,
@@ -44,13 +47,16 @@ class MetaRows:
     replay: ReplayBuffer
     task: Trading
     scale: float
+    besides: Sequence[NestedKey] = ()
+    """keys to keep, for options"""
 
     def __post_init__(self) -> None:
         self.batches = iter(self.collector)
         seen = [key for key in self.task.in_keys if key != "window"]  # it is made of other bars
         then = [unravel_key(("next", key)) for key in seen]
         ends = [("next", "reward"), ("next", "terminated")]
-        self.kept = [*seen, *then, "action", *ends, "market", ("next", "market")]
+        places = ["market", ("next", "market")]
+        self.kept = [*dict.fromkeys([*seen, *then, "action", *ends, *places, *self.besides])]
 
     def collect(self) -> None:
         """One step more of each account, with its result."""
@@ -160,6 +166,7 @@ def make_learned(
     settings: Mapping[str, Any],
     task: Trading,
     agent: LossModule,
+    policy: OptionPolicy | None,
     novelty: Novelty,
     vector: VectorReward,
     *,
@@ -167,29 +174,38 @@ def make_learned(
     gamma: float,
     scale: float,
 ) -> LearnedWeights:
-    """What ``conf/objectives/learned.yaml`` describes."""
+    """What ``conf/objectives/learned.yaml`` describes, of an agent alone or within options."""
     check_above_0("objectives", settings, "lr", "result_lr", "max_grad_norm")
     check_rate("objectives", settings)
     check_whole("objectives", settings, "every", "accounts", "collect_every", "buffer_size")
     env = task.meta(settings["accounts"], seed)
-    stored = StoredByIndex.of(env.base_env if isinstance(env, TransformedEnv) else env)
+    base = env.base_env if isinstance(env, TransformedEnv) else env
+    made: list[Transform] = [StoredByIndex.of(base)]
+    inputs, seen = task.inputs, list(task.in_keys)
+    besides: Sequence[NestedKey] = ()
+    if policy is not None:
+        ahead = OptionAhead(policy)
+        made += [Signals.of(base), ahead]
+        inputs, seen, besides = inputs + len(policy.options) + 1, [*seen, CODE], ahead.stored
     most = there("objectives", settings, "most")
     network = WeightNetwork(task.inputs, START, settings["hidden"], most)
-    result = make_critics(task.inputs, task.actions, [64, 64], task.in_keys)
+    result = make_critics(inputs, task.actions, [64, 64], seen)
     loss = WeightLoss(
         network, agent.actor_network, agent.qvalue_network, result,
         gamma=gamma, entropy=settings["entropy"], in_keys=seen_by(task),
     )  # fmt: skip
     collector = Collector(
-        env, agent.actor_network, frames_per_batch=settings["accounts"], total_frames=-1,
-        trust_policy=True, track_traj_ids=False, auto_register_policy_transforms=False,
+        env, agent.actor_network if policy is None else policy,
+        frames_per_batch=settings["accounts"], total_frames=-1, trust_policy=True,
+        track_traj_ids=False, auto_register_policy_transforms=False,
     )  # fmt: skip
     replay = ReplayBuffer(
-        storage=LazyTensorStorage(settings["buffer_size"]), batch_size=BATCH, transform=stored
-    )
+        storage=LazyTensorStorage(settings["buffer_size"]), batch_size=BATCH,
+        transform=Compose(*made),
+    )  # fmt: skip
     optimizers = {
         "weights": Adam(network.parameters(), lr=settings["lr"]),
         "result": Adam(result.parameters(), lr=settings["result_lr"]),
     }
-    rows = MetaRows(collector, replay, task, scale)
+    rows = MetaRows(collector, replay, task, scale, besides)
     return LearnedWeights(task, novelty, vector, loss, rows, optimizers, settings)

@@ -17,6 +17,7 @@ from torch import Tensor
 from torchrl.objectives import LossModule
 
 from trading_torchrl.envs.terms import TERMS
+from trading_torchrl.modules import OptionPolicy
 from trading_torchrl.modules.weights import START, fixed_weights, regime_weights
 from trading_torchrl.replay import Novelty, VectorReward, WeighedObjectives
 from trading_torchrl.replay.objectives import EXPLORATION
@@ -48,11 +49,15 @@ class Weighed(Objectives):
 
 @plainly(ValueError, before="objectives: ")
 def make_objectives(
-    settings: Mapping[str, Any], task: Task, loss: LossModule, run: Run
+    settings: Mapping[str, Any],
+    task: Task,
+    loss: LossModule,
+    run: Run,
+    policy: OptionPolicy | None = None,
 ) -> Objectives | None:
     """What ``conf/objectives`` describes; nothing where it is off, or where none is weighed yet.
 
-    A goal's reward is added to the objectives, and what shaping added.
+    A goal's reward is added to the objectives, and what shaping added. Options act by ``policy``.
     """
     chosen = settings.get("objectives")
     if not chosen or chosen["kind"] == "pareto":
@@ -63,7 +68,7 @@ def make_objectives(
     novelty = Novelty(task.places, **chosen["novelty"])
     if chosen["kind"] == "learned":
         return make_learned(
-            chosen, task, loss, novelty, VectorReward((TERMS, EXPLORATION), adds=adds),
+            chosen, task, loss, policy, novelty, VectorReward((TERMS, EXPLORATION), adds=adds),
             seed=run.seed, gamma=discount(settings), scale=run.reward_scale,
         )  # fmt: skip
     weights, rule = chosen["weights"], chosen["rule"]

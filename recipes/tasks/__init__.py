@@ -65,6 +65,11 @@ def make_task(settings: Mapping[str, Any], earlier: Mapping[str, Any] | None = N
     foresees = (settings.get("shaping") or {}).get("potential") == "learned" and not her
     shows = ("objectives",) if kind or foresees else ()
     if kind == "pareto":
+        if settings.get("options"):
+            raise ValueError(
+                "objectives=pareto judges one agent by many preferences, and a controller has none"
+                " of them: take objectives=learned, fixed or regime with options"
+            )
         if her:
             raise ValueError(
                 "objectives=pareto has no goals to reach: her=off, or objectives=learned"

@@ -36,8 +36,16 @@ CURIOUS = [
             "objectives=fixed",
         ],
         [SCALED, "her=on", "buffer_size=512", "loss=td3", "temperature=null", "window=8"],
+        [
+            SCALED,
+            "market.meta.paths=2",
+            "market.meta.bars=200",
+            "objectives=learned",
+            "objectives.accounts=4",
+            "objectives.buffer_size=64",
+        ],
     ],
-    ids=["rule", "parts", "goals"],
+    ids=["rule", "parts", "goals", "weights"],
 )
 def test_a_run_resumes_in_the_middle_of_options(tmp_path, settings):
     settings = [*OPTIONS, *settings]
@@ -54,6 +62,9 @@ def test_a_run_resumes_in_the_middle_of_options(tmp_path, settings):
     assert told["options/temperature"] < 1
     assert ("options/ends" in told) == ("options.ends=true" in settings)
     assert whole["figures"]["option_usage_entropy"] >= 0
+    if "objectives=learned" in settings:
+        assert whole["objectives"]["reward/weight_network_entropy"] > 1
+        assert whole["objectives"]["reward/loss_result"] > 0
     assert "Options" in (tmp_path / "whole" / "report.html").read_text()
 
 
@@ -92,7 +103,7 @@ def test_a_run_can_be_judged_again_and_begun_from(tmp_path):
         (["icm=on"], "icm pays an agent, and options.action=rule has none"),
         ([SCALED, "loss=sac_torchrl"], "TorchRLSACLoss needs to know how likely an action was"),
         (["options.least=1.5"], "options.least must be a whole number"),
-        ([SCALED, "objectives=learned"], "take objectives=fixed or regime with options"),
+        ([SCALED, "objectives=pareto"], "take objectives=learned, fixed or regime with options"),
         (["env=long_short"], "env.actions=continuous, got 'target'; env=by_trades has both"),
         (["env=garleanu_pedersen"], "options are plans for trading"),
         (["options.temperature.least=2"], "temperature falls from start to least"),
