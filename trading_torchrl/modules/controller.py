@@ -9,6 +9,9 @@ from torch import Tensor, nn
 
 from trading_torchrl.modules.networks import joined
 
+LASTS = -2.0
+"""Logit of an end before anything is learned: one in eight."""
+
 
 class Controller(nn.Module):
     """One trunk with a head for logits, one for values, and one for ends where these are learned.
@@ -53,6 +56,7 @@ class Controller(nn.Module):
         with torch.no_grad():  # at first nothing speaks for or against any of them
             self.heads.weight.mul_(0.01)
             self.heads.bias.zero_()
+            self.heads.bias[2 * options :] = LASTS  # plans are there to be carried out
 
     def forward(self, *seen: Tensor) -> tuple[Tensor, ...]:
         """Logits, values, and logits of ends where they are learned: ``[*, K]`` each."""
