@@ -131,7 +131,7 @@ class Controlling:
             norm = differentiate(total, self.optimizer.parameters, longest)
             if isnan(norm):
                 return broken(losses) or ["controller"]
-            for name, each in {**losses, "grad_norm": norm}.items():
+            for name, each in {**losses.detach(), "grad_norm": norm}.items():
                 self.sums[name] = self.sums.get(name, 0.0) + float(each)
             self.count += 1
             self.optimizer.step()
