@@ -15,7 +15,8 @@ from torch import Tensor
 from trading_torchrl.envs.running_option import ALLOWED, INDEX
 from trading_torchrl.modules.option_policy import END_LOGITS
 from trading_torchrl.objectives.actor_critic import kept_by, without_masked
-from trading_torchrl.objectives.options import OptionsLoss, explained
+from trading_torchrl.objectives.options import OptionsLoss
+from trading_torchrl.objectives.returns import explained
 from trading_torchrl.replay.option_steps import ENDS
 
 

@@ -20,6 +20,7 @@ from trading_torchrl.modules.averages import follow_slowly
 from trading_torchrl.modules.discrete import NEVER
 from trading_torchrl.modules.option_policy import LOGITS, VALUES
 from trading_torchrl.objectives.actor_critic import kept_by, without_masked
+from trading_torchrl.objectives.returns import explained
 from trading_torchrl.replay.segments import DURATION
 
 
@@ -34,18 +35,6 @@ def semi_markov_target(
         tensor([1.2500])
     """
     return earned + gamma ** duration.to(earned.dtype) * ahead.masked_fill(terminated, 0.0)
-
-
-def explained(misfit: Tensor, target: Tensor) -> Tensor:
-    """Share of the targets' variance that values explain, ``[]``; below 0 they add to it.
-
-    Example:
-        >>> target = torch.tensor([1.0, 3.0])
-        >>> explained(torch.tensor([0.5, 1.5]) - target, target)
-        tensor(0.7500)
-    """
-    left, whole = (each.detach().var(correction=0) for each in (misfit, target))
-    return 1 - left / whole.clamp(min=1e-12)
 
 
 class OptionsLoss(LossModule):
