@@ -15,7 +15,9 @@ from tensordict.nn import TensorDictModule
 from tensordict.utils import NestedKey
 from torchrl.objectives import LossModule
 
-from trading_torchrl.objectives import FromTorchRL, REDQLoss, SACLoss, TD3Loss
+from trading_torchrl.modules import RunningScale, scaled_by
+from trading_torchrl.modules.discrete import MASK
+from trading_torchrl.objectives import FromTorchRL, OnPolicyLoss, REDQLoss, SACLoss, TD3Loss
 
 FITS = {
     (True, False): (
@@ -52,6 +54,9 @@ NEEDED = {
 SEVERAL = (SACLoss, TD3Loss, REDQLoss)
 """Losses whose critics can be of several objectives."""
 
+CHOOSES = "trading_torchrl.modules.make_discrete_actor"
+"""What builds a policy of a few choices."""
+
 SYMBOL = ("market", "symbol")
 """A network that reads it takes the names of the symbols as ``symbols``."""
 
@@ -65,6 +70,7 @@ def make_agent(
     stored: bool = False,
     beside: Mapping[NestedKey, int] | None = None,
     through: Callable[[Any], TensorDictModule] | None = None,
+    scale: RunningScale | None = None,
 ) -> tuple[TensorDictModule, LossModule]:
     """The actor, and the loss that trains it.
 
@@ -78,15 +84,19 @@ def make_agent(
         stored: whether it learns from rows that another run collected.
         beside: keys that the networks read besides, and their widths.
         through: what makes of the actor one whose actions are carried out by something else.
+        scale: in which all networks see what they see.
     """
     kind, given = _said("loss", loss)
     if not (isinstance(kind, type) and issubclass(kind, LossModule)):
         raise SystemExit(f"loss._target_ must be a LossModule of TorchRL or its like, got {kind}")
     chooses = not task.env.action_spec.dtype.is_floating_point
     fits = FITS_STORED if stored else FITS
-    does_not_fit = fits.get((getattr(kind, "discrete", False), chooses))
-    if does_not_fit:
-        raise SystemExit(does_not_fit.format(loss=kind.__name__))
+    newest = issubclass(kind, OnPolicyLoss)
+    if newest and chooses:  # they are for both: only the policy is another
+        given["actor_network"] = {"_target_": CHOOSES}
+    elif not newest and (getattr(kind, "discrete", False), chooses) in fits:
+        said = fits[getattr(kind, "discrete", False), chooses]
+        raise SystemExit(said.format(loss=kind.__name__))
     parts = {
         name
         for name, value in given.items()
@@ -103,7 +113,7 @@ def make_agent(
                 f"{kind.__name__} copies its networks without the names of the symbols: take"
                 " loss=sac, or network=mlp"
             )
-    if not hasattr(kind, "update_targets"):
+    if not newest and not hasattr(kind, "update_targets"):
         raise SystemExit(
             f"{kind.__name__} has no update_targets(rate), which moves its slow networks: a loss of"
             f" TorchRL gets one by class Mine(FromTorchRL, {kind.__name__}): pass (docs/agents.md)"
@@ -116,12 +126,22 @@ def make_agent(
             )
         given["qvalue_network"] = {**given["qvalue_network"], "objectives": task.rewards}
     body = partial(body, **made_of) if made_of else body
+    if scale is not None:
+        if reads:
+            raise SystemExit(
+                "normalise.observations=true is for networks that see numbers alone, and"
+                f" {network['_target_']} reads {reads[0]!r}: normalise.observations=false"
+            )
+        body = scaled_by(scale, body)
     in_keys = (*reads, *task.in_keys, *(beside or {}))
     inputs = task.inputs + sum((beside or {}).values())
     builders = {name: _said(f"loss.{name}", given[name]) for name in sorted(parts)}
     try:
         for name, (build, about) in builders.items():
-            given[name] = build(inputs, task.actions, hidden, in_keys, network=body, **about)
+            sees = in_keys
+            if newest and name != "actor_network":  # what is allowed is no part of a state's value
+                sees = tuple(key for key in in_keys if key != MASK)
+            given[name] = build(inputs, task.actions, hidden, sees, network=body, **about)
         if through is not None:
             given["actor_network"] = through(given["actor_network"])
         made = _made(kind, given)
@@ -208,8 +228,28 @@ def _arguments(kind: type) -> list[str]:
     return list(named)
 
 
+def scale_of(settings: Mapping[str, Any], task: Task) -> RunningScale | None:
+    """In which networks see what they see, where a recipe's settings ask for one."""
+    wanted = (settings.get("normalise") or {}).get("observations", False)
+    return RunningScale(task.inputs) if wanted else None
+
+
+def needs_newest(loss: LossModule, where: str) -> None:
+    """Refuses a loss that learns from rows of any age."""
+    if not isinstance(loss, OnPolicyLoss):
+        raise SystemExit(
+            f"{where}: {type(loss).__name__} learns from what is stored, and here nothing is: take"
+            " loss=ppo, ppo_kl, a2c, reinforce or vtrace, or python recipes/offpolicy.py"
+        )
+
+
 def needs_rewards(loss: LossModule, where: str) -> None:
-    """Refuses a loss that learns from stored actions alone: collecting teaches it nothing."""
+    """Refuses a loss that cannot learn from what a replay buffer stores of collected steps."""
+    if isinstance(loss, OnPolicyLoss):
+        raise SystemExit(
+            f"{where}: {type(loss).__name__} learns from the newest steps alone: take loss=sac or"
+            " another, or python recipes/onpolicy.py"
+        )
     if not any(key[0] == "next" for key in map(unravel_key, loss.in_keys)):
         raise SystemExit(
             f"{where}: {type(loss).__name__} learns from stored actions alone, not from rewards; it"

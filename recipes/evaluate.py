@@ -20,7 +20,7 @@ from typing import Any
 import hydra
 import torch
 from acting import make_agent_within
-from agents import make_agent
+from agents import make_agent, scale_of
 from checks import plainly
 from controlling import make_option_policy, make_options
 from launch import SPLITS, load_settings, set_machine
@@ -129,7 +129,10 @@ def judged(
 def policy_of(settings: Mapping[str, Any], task: Task) -> TensorDictModuleBase:
     """An untrained one, as the settings describe it."""
     if not settings.get("options"):
-        actor, _ = make_agent(settings["loss"], settings["network"], task, settings["hidden"])
+        actor, _ = make_agent(
+            settings["loss"], settings["network"], task, settings["hidden"],
+            scale=scale_of(settings, task),
+        )  # fmt: skip
         return actor
     assert isinstance(task, Trading)
     options = make_options(settings["options"], task)

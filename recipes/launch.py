@@ -62,14 +62,12 @@ class Learning(ABC):
     stop_at: int | None
     num_envs: int
     steps_per_batch: int
-    updates_per_frame: float
     batch_size: int
     hidden: list[int]
     window: int | None
     init: str | None
     lr: float
     lr_end: float
-    tau: float
     actor_average: float
     max_grad_norm: float
     reward_scale: float
@@ -103,15 +101,12 @@ class Learning(ABC):
             raise SystemExit(f"hidden must be widths of at least 1, got {self.hidden}")
         if not self.lr_end >= 0:
             raise SystemExit(f"lr_end must be at least 0, got {self.lr_end}")
-        for name in ("updates_per_frame", "watch_from"):
-            if not getattr(self, name) >= 0:
-                raise SystemExit(f"{name} must be at least 0, got {getattr(self, name)}")
+        if not self.watch_from >= 0:
+            raise SystemExit(f"watch_from must be at least 0, got {self.watch_from}")
         for name in ("lr", "max_grad_norm", "reward_scale"):
             if not getattr(self, name) > 0:
                 raise SystemExit(f"{name} must be above 0, got {getattr(self, name)}")
-        for name in ("tau", "actor_average"):
-            if not 0 < getattr(self, name) <= 1:
-                raise SystemExit(f"{name} must be above 0 and at most 1, got {getattr(self, name)}")
+        check_part("actor_average", self.actor_average)
         if self.stop_at is not None and not 0 < self.stop_at <= self.length:
             raise SystemExit(
                 f"stop_at must lie between 1 and {self.lengths[0]}={self.length}, got"
@@ -171,22 +166,63 @@ class Learning(ABC):
         return alerts
 
 
+def check_part(name: str, value: float) -> None:
+    """Refuses what is no rate."""
+    if not 0 < value <= 1:
+        raise SystemExit(f"{name} must be above 0 and at most 1, got {value}")
+
+
 @dataclass(frozen=True, kw_only=True)
-class Run(Learning):
+class Replaying(Learning):
+    """A run that learns from rows that are kept."""
+
+    updates_per_frame: float
+    tau: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.updates_per_frame >= 0:
+            raise SystemExit(f"updates_per_frame must be at least 0, got {self.updates_per_frame}")
+        check_part("tau", self.tau)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Collecting(Learning):
     """A run that collects what it learns from; its clock is frames."""
 
     clock = "frames"
     lengths = ("total_frames",)
 
     total_frames: int
-    warmup_frames: int
-    buffer_size: int
     count_places: bool
 
     @property
     def length(self) -> int:
         """Frames."""
         return self.total_frames
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewestRun(Collecting):
+    """A run that learns from what it has just collected."""
+
+    epochs: int
+    max_kl: float | None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.epochs < 1:
+            raise SystemExit(f"epochs must be a whole number of at least 1, got {self.epochs!r}")
+        if self.max_kl is not None and not self.max_kl > 0:
+            raise SystemExit(f"max_kl must be above 0, or null for no limit, got {self.max_kl}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run(Collecting, Replaying):
+    """A run that keeps what it collects, and learns from all of that."""
+
+    warmup_frames: int
+    buffer_size: int
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -76,7 +76,8 @@ class Lately:
         self, rate: float, batch: TensorDictBase, watch: ActionWatch
     ) -> tuple[Figures, dict[str, Tensor]]:
         """And histograms: of updates, of rewards of a batch, of what the exploring policy did."""
-        renamed = {"loss_actor": "actor_loss", "loss_qvalue": "critic_loss", "alpha": "ent_coef"}
+        renamed = {"loss_actor": "actor_loss", "loss_objective": "actor_loss", "alpha": "ent_coef"}
+        renamed |= dict.fromkeys(("loss_qvalue", "loss_critic"), "critic_loss")
         shown = {
             **{renamed.get(str(name), str(name)): value for name, value in self.losses.items()},
             "reward": batch["next", "reward"].mean(),
@@ -129,7 +130,7 @@ def restore(
     saved: Mapping[str, Any],
     parts: Parts,
     collector: Collector,
-    replay: ReplayBuffer,
+    replay: ReplayBuffer | None,
     count: dict[str, Any],
     evaluations: list[dict[str, float]],
 ) -> None:
@@ -143,7 +144,7 @@ def restore(
     for name, part in parts.items():
         part.load_state_dict(saved[name])
     restore_collector(collector, saved["collector"])
-    if saved["replay"] is not None:
+    if replay is not None and saved["replay"] is not None:
         restore_replay(replay, saved["replay"])
     torch.set_rng_state(saved["random"])
     count.update(saved["count"])
@@ -196,7 +197,7 @@ def visits_of(task: Task, count: bool) -> Visits | None:
 
 def roll_back(
     checkpoints: Checkpoints,
-    held: tuple[Parts, Collector, ReplayBuffer, dict[str, Any], list[dict[str, float]]],
+    held: tuple[Parts, Collector, ReplayBuffer | None, dict[str, Any], list[dict[str, float]]],
     why: str,
     seed: int,
     bar: tqdm,

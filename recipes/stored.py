@@ -10,7 +10,7 @@ from typing import Any
 
 from checks import check_kinds
 from composing import SAVED, composed, key_of, leave_open_to, load_config
-from launch import Learning
+from launch import Replaying
 from omegaconf import DictConfig, OmegaConf
 from tasks import Task
 from tensordict import TensorDict
@@ -28,7 +28,7 @@ SCALED = ("mean", "std")
 
 
 @dataclass(frozen=True, kw_only=True)
-class OfflineRun(Learning):
+class OfflineRun(Replaying):
     """A run that learns from stored rows, then perhaps from its own; its clock is updates."""
 
     clock = "updates"

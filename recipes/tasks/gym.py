@@ -14,35 +14,24 @@ from torch import Tensor
 from torchrl.envs import EnvBase, GymWrapper
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
+from tasks.gym_rows import GymRows, stand, standing
 from tasks.task import RETURN, ROW, Figures, Goals, Judged, Policy, acted, explores
 
 
 class SavedGym(GymWrapper):
     """A Gymnasium environment of classic control that can be gone on with in mid-episode."""
 
-    def _counter(self) -> Any:
-        env = self._env
-        while not hasattr(env, "_elapsed_steps"):
-            env = env.env
-        return env
-
     def get_extra_state(self) -> dict[str, Any]:
         """Where it stands, and its generator."""
-        inner = self._env.unwrapped
-        state = [float(value) for value in inner.state]
-        steps, draws = self._counter()._elapsed_steps, inner.np_random.bit_generator.state
-        return {"state": state, "steps": steps, "random": draws}
+        return standing(self._env)
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """Goes on where :meth:`get_extra_state` left off."""
-        inner = self._env.unwrapped
-        inner.state = np.array(state["state"])
-        inner.np_random.bit_generator.state = state["random"]
-        self._counter()._elapsed_steps = state["steps"]
+        stand(self._env, state)
 
 
 class Gym:
-    """A Gymnasium environment with continuous actions; judged by its mean return."""
+    """A Gymnasium environment, or several of a kind; judged by the mean return."""
 
     score = "return"
     kind: str | int = "target"
@@ -55,26 +44,25 @@ class Gym:
     places = 0
 
     def __init__(self, env: Mapping[str, Any], num_envs: int, seed: int) -> None:
-        self.name = env["gym"]
-        actions = env.get("actions", "continuous")
-        if actions != "continuous":
+        self.name, self.actions_are = env["gym"], env.get("actions", "continuous")
+        if self.actions_are not in ("continuous", "discrete"):
             raise ValueError(
-                f"{self.name} has numbers for actions and no others: env.actions=continuous, got"
-                f" {actions!r}"
+                f"env.actions is continuous or discrete for {self.name}, got {self.actions_are!r}"
             )
-        if num_envs != 1:
-            raise ValueError(f"env={self.name} is one environment: num_envs=1, got {num_envs}")
-        self._check(seed)
-        self.env = self._make(seed)
+        self._check()
+        self.env = self._make(seed, num_envs)
         self.inputs = self.env.observation_spec["observation"].shape[-1]
-        self.actions = self.env.action_spec.shape[-1]
+        if self.actions_are == "discrete":
+            self.actions = self.kind = int(self.env.action_spec.n)
+        else:
+            self.actions = self.env.action_spec.shape[-1]
 
-    def _check(self, seed: int) -> None:
+    def _check(self) -> None:
         """Refuses an environment that could not be gone on with, before it has learned anything."""
-        env = self._make(seed)
+        env = self._one()
         env.reset()
         try:
-            env.get_extra_state()
+            standing(env)
         except (AttributeError, TypeError, ValueError) as error:
             raise ValueError(
                 f"env.gym={self.name} does not say where it stands (no .state that is a row of"
@@ -83,23 +71,37 @@ class Gym:
             ) from error
         env.close()
 
-    def _make(self, seed: int) -> EnvBase:
+    def _one(self) -> gymnasium.Env:
         try:
             made = gymnasium.make(self.name)
         except gymnasium.error.Error as error:
             raise ValueError(f"env.gym={self.name}: {error}") from error
-        if not isinstance(made.action_space, gymnasium.spaces.Box):
+        kinds = {"continuous": gymnasium.spaces.Box, "discrete": gymnasium.spaces.Discrete}
+        if not isinstance(made.action_space, kinds[self.actions_are]):
+            other = next(name for name in kinds if name != self.actions_are)
+            fits = isinstance(made.action_space, kinds[other])
             raise ValueError(
-                f"env.gym={self.name} takes {made.action_space} for actions; this recipe is for one"
-                " whose actions are numbers, a Box"
+                f"env.gym={self.name} takes {made.action_space} for actions, and"
+                f" env.actions={self.actions_are}: "
+                + (f"take env.actions={other}" if fits else "take one with a Box, or Discrete")
             )
-        wrapped = SavedGym(gymnasium.wrappers.RescaleAction(made, np.float32(-1), np.float32(1)))
+        if self.actions_are == "discrete":
+            return made
+        return gymnasium.wrappers.RescaleAction(made, np.float32(-1), np.float32(1))
+
+    def _make(self, seed: int, count: int = 1) -> EnvBase:
+        if count > 1 or self.actions_are == "discrete":
+            return GymRows(self._one, count, seed)
+        wrapped = SavedGym(self._one())
         wrapped.set_seed(seed)
         return wrapped
 
     def watched(self, batch: TensorDictBase) -> tuple[Tensor, Tensor | None, Tensor]:
-        """Actions and ends, of one account."""
-        return batch["action"][None], None, batch["next", "done"][None]
+        """Actions ``[N, T, 1]`` and ends."""
+        rows = batch[None] if batch.ndim == 1 else batch
+        actions = rows["action"]
+        actions = actions if actions.ndim == 3 else actions[..., None]
+        return actions, None, rows["next", "done"]
 
     def place_of(self, batch: TensorDictBase) -> Tensor:
         """None that is known."""
@@ -118,8 +120,9 @@ class Gym:
         exploring = self._episodes(self._make(seed), explores(policy), episodes)
         returns = torch.stack([run["next", "reward"].sum() for run in runs])
         others = torch.stack([run["next", "reward"].sum() for run in exploring])
-        each = [acted(run["action"][None], self.kind) for run in runs]
-        actions = acted(torch.cat([run["action"] for run in runs])[None], self.kind)
+        done = [self.watched(run)[0] for run in runs]
+        each = [acted(one, self.kind) for one in done]
+        actions = acted(torch.cat(done, 1), self.kind)
         return {
             "return": float(returns.mean()),
             "return_std": float(returns.std()),
@@ -130,7 +133,7 @@ class Gym:
 
     def _episodes(self, env: EnvBase, policy: Policy, episodes: int) -> list[TensorDictBase]:
         with torch.no_grad(), set_exploration_type(ExplorationType.DETERMINISTIC):
-            runs = [env.rollout(100_000, policy) for _ in range(episodes)]
+            runs = [env.rollout(100_000, policy).reshape(-1) for _ in range(episodes)]
         env.close()
         return runs
 

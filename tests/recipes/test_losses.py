@@ -68,7 +68,10 @@ def test_discrete_agents_on_the_market(tmp_path, loss, window):
         (["loss=dqn"], "add env.actions=discrete"),
         (["env.actions=discrete"], "take loss=sac_discrete or loss=dqn"),
         (["env=pendulum", "loss=dqn"], "or take loss=sac"),
-        (["env=pendulum", "env.actions=discrete"], "numbers for actions and no others"),
+        (
+            ["env=pendulum", "env.actions=discrete"],
+            "env.actions=discrete: take env.actions=continuous",
+        ),
         (["env=ou_spread", "env.action=discrete"], "take env.actions=discrete"),
         (["env=merton", "env.actions=discrete", "loss=td3"], "take loss=sac_discrete or loss=dqn"),
     ],

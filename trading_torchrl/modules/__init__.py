@@ -31,6 +31,7 @@ from trading_torchrl.modules.option_policy import OptionPolicy
 from trading_torchrl.modules.options import Levels, Option, Scene
 from trading_torchrl.modules.per_symbol import PerSymbolMLP, SymbolHeads
 from trading_torchrl.modules.potential import Potential, TradingPotential
+from trading_torchrl.modules.scales import RewardScale, RunningScale, Scaled, scaled_by
 from trading_torchrl.modules.squashed_normal import SquashedNormal
 from trading_torchrl.modules.trading_options import trading_options
 from trading_torchrl.modules.weights import WeightNetwork, fixed_weights, regime_weights
@@ -52,6 +53,9 @@ __all__ = [
     "OptionPolicy",
     "PerSymbolMLP",
     "Potential",
+    "RewardScale",
+    "RunningScale",
+    "Scaled",
     "Scene",
     "SquashedNormal",
     "Surprise",
@@ -73,5 +77,6 @@ __all__ = [
     "make_value",
     "moving",
     "regime_weights",
+    "scaled_by",
     "trading_options",
 ]

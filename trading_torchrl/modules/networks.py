@@ -130,6 +130,19 @@ class Ensemble(nn.Module):
         return torch.stack([network(*inputs) for network in self.networks], -2)
 
 
+class _SteadyCentre(nn.Module):
+    """A network's output as the centre of a distribution; its width is the same everywhere."""
+
+    def __init__(self, network: nn.Module, actions: int, std: float) -> None:
+        super().__init__()
+        self.network = network
+        self.log_scale = nn.Parameter(torch.full((actions,), math.log(std)))
+
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, Tensor]:
+        loc = self.network(*inputs)
+        return loc, self.log_scale.clamp(*LOG_SCALE).exp().expand_as(loc)
+
+
 class _Centre(nn.Module):
     """A network's output as the centre and the width of a distribution."""
 
@@ -148,6 +161,7 @@ def make_actor(
     hidden: Sequence[int] = HIDDEN,
     in_keys: Sequence[NestedKey] = ("observation",),
     *,
+    std: float | None = None,
     network: Network = MLP,
 ) -> ProbabilisticActor:
     """A policy with squashed normal actions: reads ``in_keys``, writes ``action`` ``[*, A]``.
@@ -157,6 +171,8 @@ def make_actor(
         actions: number of actions A.
         hidden: widths of the hidden layers.
         in_keys: what it reads; the first has one dimension more than the batch.
+        std: how far it explores at first, before the tanh, wherever it is: one number an action is
+            learned. None leaves that to the network, by what it sees.
         network: what it is made of.
 
     Example:
@@ -165,7 +181,13 @@ def make_actor(
         >>> actor(TensorDict({"observation": torch.zeros(3, 5)}, [3]))["action"].shape
         torch.Size([3, 1])
     """
-    centre = _Centre(network(inputs, hidden, 2 * actions))
+    centre: nn.Module
+    if std is None:
+        centre = _Centre(network(inputs, hidden, 2 * actions))
+    elif not 0 < std < math.inf:
+        raise ValueError(f"std must be above 0, got {std}")
+    else:
+        centre = _SteadyCentre(network(inputs, hidden, actions), actions, std)
     return ProbabilisticActor(
         TensorDictModule(centre, in_keys=list(in_keys), out_keys=["loc", "scale"]),
         in_keys=["loc", "scale"],
