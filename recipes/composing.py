@@ -16,7 +16,10 @@ SAVED = "config.yaml"
 CHOSEN = ("market", "env", "loss", "network", "her")
 """Folders of ``conf`` of which a run's settings say which file was taken, as ``choices``."""
 
-SHARED = ("critics", "gamma", "temperature.start", "temperature.least", "temperature.entropy")
+SHARED = (
+    "critics", "gamma", "temperature.start", "temperature.least", "temperature.entropy",
+    "lmbda", "entropy", "std",
+)  # fmt: skip
 """Settings that files in ``conf/loss`` may read, each what its loss has a use for."""
 
 ALONE = ("data", "init", "resume", "stop_at", "webhook", "mlflow")

@@ -75,6 +75,7 @@ def test_a_run_begins_with_anothers_networks(tmp_path):
         ("onpolicy", ["epochs=0"], "epochs must be a whole number of at least 1"),
         ("onpolicy", ["max_kl=0"], "max_kl must be above 0"),
         ("onpolicy", ["lmbda=1.5"], "lmbda"),
+        ("onpolicy", ["loss=reinforce", "lmbda=0.9"], "does not read lmbda"),
         ("onpolicy", ["std=0"], "std must be above 0"),
         ("onpolicy", ["loss.clip=2"], "clip must lie between 0 and 1"),
         ("onpolicy", ["env=cartpole", "env.actions=continuous"], "take env.actions=discrete"),
