@@ -10,7 +10,7 @@ from typing import Any
 from agents import discount, keys_to_store, make_agent, needs_rewards
 from curious import Curious, make_curious
 from hindsight import hindsight_figures, make_hindsight
-from launch import Run
+from learning import Run
 from loop import Lately
 from objectives import Objectives
 from rewarding import rewarded

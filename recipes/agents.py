@@ -22,7 +22,7 @@ from trading_torchrl.objectives import FromTorchRL, OnPolicyLoss, REDQLoss, SACL
 FITS = {
     (True, False): (
         "{loss} is for actors that choose, and the actions of this environment are numbers: add"
-        " env.actions=discrete (Gymnasium's have no such setting), or take loss=sac"
+        " env.actions=discrete (where Gymnasium's are choices they have it), or take loss=sac"
     ),
     (False, True): (
         "{loss} is for actions that are numbers, and this environment has env.actions=discrete:"

@@ -2,39 +2,27 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import sys
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
 from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, TypeVar
 
 import torch
-from checks import WRITTEN, check_kinds, plainly
 from composing import SAVED, check_read, chosen, load_config
 from going_back import go_back, reached
 from hydra.core.hydra_config import HydraConfig
+from learning import Learning
 from omegaconf import DictConfig, OmegaConf, open_dict
 from torch.utils.tensorboard import SummaryWriter
 from torchrl import torchrl_logger
 
 from trading_torchrl.checkpoint import Checkpoints
 from trading_torchrl.evaluation import write_json
-from trading_torchrl.machine import PRECISIONS, processor, set_precision
-from trading_torchrl.monitoring import (
-    Alerts,
-    Channel,
-    alerts_from,
-    file_channel,
-    log_channel,
-    tensorboard_channel,
-    webhook_channel,
-)
+from trading_torchrl.machine import processor, set_precision
 from trading_torchrl.monitoring.mlflow_writer import MLflowWriter
 
 SPLITS = ("validation", "test")
@@ -47,199 +35,6 @@ def _folder(resume: str | None, parent: str) -> str:
 
 
 OmegaConf.register_new_resolver("folder", _folder, use_cache=True, replace=True)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Learning(ABC):
-    """The numbers of a run that learns, checked; what each is stands in its ``conf/*.yaml``."""
-
-    clock: ClassVar[str]
-    """what its length is counted in, and its checkpoints are named by"""
-    lengths: ClassVar[tuple[str, ...]]
-    """names of what says how long a run is; all else stays as it is where one is gone on with"""
-
-    seed: int
-    stop_at: int | None
-    num_envs: int
-    steps_per_batch: int
-    batch_size: int
-    hidden: list[int]
-    window: int | None
-    init: str | None
-    lr: float
-    lr_end: float
-    actor_average: float
-    max_grad_norm: float
-    reward_scale: float
-    evaluate_every: int
-    checkpoint_every: int
-    log_every: int
-    keep: int
-    watch_from: int
-    alerts: Any
-    webhook: str | None
-    mlflow: str | None
-    threads: int
-    matmul_precision: str
-
-    @property
-    @abstractmethod
-    def length(self) -> int:
-        """At what the run ends, by its own clock."""
-
-    def __post_init__(self) -> None:
-        check_kinds(self)
-        for name in (
-            *self.lengths[:1], "num_envs", "steps_per_batch", "batch_size",
-            "evaluate_every", "checkpoint_every", "log_every", "keep", "threads",
-        ):  # fmt: skip
-            value = getattr(self, name)
-            if value < 1:
-                said = WRITTEN.get(name, name)
-                raise SystemExit(f"{said} must be a whole number of at least 1, got {value!r}")
-        if any(width < 1 for width in self.hidden):
-            raise SystemExit(f"hidden must be widths of at least 1, got {self.hidden}")
-        if not self.lr_end >= 0:
-            raise SystemExit(f"lr_end must be at least 0, got {self.lr_end}")
-        if not self.watch_from >= 0:
-            raise SystemExit(f"watch_from must be at least 0, got {self.watch_from}")
-        for name in ("lr", "max_grad_norm", "reward_scale"):
-            if not getattr(self, name) > 0:
-                raise SystemExit(f"{name} must be above 0, got {getattr(self, name)}")
-        check_part("actor_average", self.actor_average)
-        if self.stop_at is not None and not 0 < self.stop_at <= self.length:
-            raise SystemExit(
-                f"stop_at must lie between 1 and {self.lengths[0]}={self.length}, got"
-                f" {self.stop_at}"
-            )
-        if self.matmul_precision not in PRECISIONS:
-            raise SystemExit(
-                f"matmul_precision is {', '.join(PRECISIONS)}, got {self.matmul_precision!r}"
-            )
-        self.told_on([])
-
-    @classmethod
-    def of(cls, settings: Mapping[str, Any]) -> Self:
-        """From a recipe's settings."""
-        return cls(**{field.name: settings[field.name] for field in fields(cls)})
-
-    def learning_rate(self, at: int) -> float:
-        """From ``lr`` to ``lr_end`` in a straight line, until the end."""
-        return self.lr + (self.lr_end - self.lr) * min(at / self.length, 1.0)
-
-    def keep_lengths(self, folder: Path) -> None:
-        """What a run that is gone on with is told of its length stands in its settings."""
-        kept = load_config(folder)
-        longer = {name: getattr(self, name) for name in self.lengths}
-        if any(kept[name] != value for name, value in longer.items()):
-            OmegaConf.save(OmegaConf.merge(kept, longer), folder / f"{SAVED}.new")
-            os.replace(folder / f"{SAVED}.new", folder / SAVED)
-
-    def writer(self, folder: Path, purge_step: int | None) -> SummaryWriter:
-        """Of TensorBoard, and of MLflow if asked for."""
-        if self.mlflow is None:
-            return SummaryWriter(str(folder), purge_step=purge_step)
-        settings: Any = OmegaConf.to_container(OmegaConf.load(folder / SAVED))
-        del settings["webhook"]  # may hold a token
-        try:
-            return MLflowWriter(folder, self.mlflow, settings, purge_step)
-        except Exception as error:
-            raise SystemExit(f"mlflow={self.mlflow}: {error}") from error
-
-    @plainly(ValueError)
-    def alerts_to(self, folder: Path, writer: SummaryWriter) -> Alerts:
-        """The rules, and the channels they are told on."""
-        told = [log_channel(), file_channel(folder / "alerts.jsonl"), tensorboard_channel(writer)]
-        if self.webhook is not None:
-            told.append(webhook_channel(self.webhook))
-        return self.told_on(told)
-
-    @plainly(ValueError)
-    def told_on(self, channels: Sequence[Channel]) -> Alerts:
-        """The rules, told on these channels."""
-        alerts = alerts_from(self.alerts, channels=channels)
-        if alerts.non_finite == "warn":
-            raise SystemExit(
-                "alerts.non_finite=warn: nothing can be learned from what is not finite; training"
-                " can stop or roll_back"
-            )
-        return alerts
-
-
-def check_part(name: str, value: float) -> None:
-    """Refuses what is no rate."""
-    if not 0 < value <= 1:
-        raise SystemExit(f"{name} must be above 0 and at most 1, got {value}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Replaying(Learning):
-    """A run that learns from rows that are kept."""
-
-    updates_per_frame: float
-    tau: float
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.updates_per_frame >= 0:
-            raise SystemExit(f"updates_per_frame must be at least 0, got {self.updates_per_frame}")
-        check_part("tau", self.tau)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Collecting(Learning):
-    """A run that collects what it learns from; its clock is frames."""
-
-    clock = "frames"
-    lengths = ("total_frames",)
-
-    total_frames: int
-    count_places: bool
-
-    @property
-    def length(self) -> int:
-        """Frames."""
-        return self.total_frames
-
-
-@dataclass(frozen=True, kw_only=True)
-class NewestRun(Collecting):
-    """A run that learns from what it has just collected."""
-
-    epochs: int
-    max_kl: float | None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.epochs < 1:
-            raise SystemExit(f"epochs must be a whole number of at least 1, got {self.epochs!r}")
-        if self.max_kl is not None and not self.max_kl > 0:
-            raise SystemExit(f"max_kl must be above 0, or null for no limit, got {self.max_kl}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Run(Collecting, Replaying):
-    """A run that keeps what it collects, and learns from all of that."""
-
-    warmup_frames: int
-    buffer_size: int
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.warmup_frames < 0:
-            raise SystemExit(f"warmup_frames must be at least 0, got {self.warmup_frames}")
-        if self.buffer_size < 1:
-            raise SystemExit(
-                f"buffer_size must be a whole number of at least 1, got {self.buffer_size!r}"
-            )
-        batch = self.num_envs * self.steps_per_batch
-        learning = max(-(self.total_frames // -batch) - self.warmup_frames // batch, 0) * batch
-        if self.updates_per_frame > 0 and learning * self.updates_per_frame < 1:
-            raise SystemExit(
-                f"warmup_frames={self.warmup_frames} of total_frames={self.total_frames} leaves no"
-                f" updates at updates_per_frame={self.updates_per_frame}: shorten the one, lengthen"
-                " the other, or collect alone by updates_per_frame=0"
-            )
 
 
 R = TypeVar("R", bound=Learning)

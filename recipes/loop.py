@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from checks import plainly
+from learning import Collecting
 from tasks import Task
 from tasks.task import Figures, Policy
 from tensordict import TensorDict, TensorDictBase
@@ -20,7 +21,7 @@ from tqdm import tqdm
 
 from trading_torchrl.checkpoint import Checkpoints
 from trading_torchrl.evaluation.tables import PATHS
-from trading_torchrl.monitoring import ActionWatch, Verdict, Visits
+from trading_torchrl.monitoring import ActionWatch, Alerts, Verdict, Visits
 from trading_torchrl.replay.hindsight import RELABELED
 from trading_torchrl.resume import (
     collector_state,
@@ -34,6 +35,9 @@ UNJUDGED: dict[str, Any] = {"figures": {}, "symbols": {}, "split": None}
 
 Parts = Mapping[str, Any]
 """What has a ``state_dict``, by name."""
+
+Held = tuple[Parts, Collector, ReplayBuffer | None, dict[str, Any], list[dict[str, float]]]
+"""What :func:`state_of` and :func:`restore` take: all that a run goes on from."""
 
 
 def due(frames: int, every: int, batch: int) -> bool:
@@ -197,7 +201,7 @@ def visits_of(task: Task, count: bool) -> Visits | None:
 
 def roll_back(
     checkpoints: Checkpoints,
-    held: tuple[Parts, Collector, ReplayBuffer | None, dict[str, Any], list[dict[str, float]]],
+    held: Held,
     why: str,
     seed: int,
     bar: tqdm,
@@ -216,6 +220,49 @@ def roll_back(
     torch.manual_seed(seed + after)  # other draws, or it happens again
     checkpoints.save(count["frames"], state_of(*held))
     bar.n = count["frames"]
+
+
+class Course(NamedTuple):
+    """What a run that collects goes by after each batch."""
+
+    run: Collecting
+    task: Task
+    checkpoints: Checkpoints
+    held: Held
+    alerts: Alerts
+    writer: SummaryWriter
+    bar: tqdm
+    shown: dict[str, str]
+    """beside the bar"""
+
+    def goes_on(self, figures: Figures, judged: Figures, wrong: list[str], asked: str) -> str:
+        """Tells of a batch, heeds alerts, goes back where it must, saves; why it stops, if it does.
+
+        Args:
+            figures: to write down.
+            judged: of an evaluation, if there was one.
+            wrong: what is not finite; then the run goes back to its last good checkpoint.
+            asked: by what signal to stop.
+        """
+        run, count = self.run, self.held[3]
+        frames, batch = count["frames"], run.num_envs * run.steps_per_batch
+        tell(figures, frames, self.writer, self.bar, self.shown, self.task.score)
+        told = wrong or frames >= run.watch_from  # an untrained policy may look collapsed
+        verdict = self.alerts.check(figures if told else {}, frames)
+        stopped = ""
+        if verdict.then == "stop":
+            stopped = next(each.message for each in verdict.alerts if each.then == "stop")
+        if wrong or verdict.then == "roll_back":
+            why = reason(wrong, verdict)
+            roll_back(self.checkpoints, self.held, why, run.seed, self.bar, stops=bool(stopped))
+            return stopped
+        stopped = stopped or asked
+        better = judged.get(self.task.score, float("-inf")) > count["best"]
+        count["best"] = judged[self.task.score] if better else count["best"]
+        late = stopped or frames >= (run.stop_at or run.total_frames)
+        if better or late or due(frames, run.checkpoint_every, batch):
+            self.checkpoints.save(frames, state_of(*self.held), best=better)
+        return stopped
 
 
 def reason(wrong: list[str], verdict: Verdict) -> str:

@@ -25,7 +25,7 @@ def makes_sense(settings: Mapping[str, Any]) -> None:
             )
 
 
-def learn_alone(batch: TensorDictBase) -> TensorDictBase:
+def steps_of(batch: TensorDictBase) -> TensorDictBase:
     """Steps ``[N, T]`` of a collector's batch, in a container of their own."""
     rows = batch if batch.ndim == 2 else batch[None]
     return rows.copy()

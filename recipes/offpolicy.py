@@ -21,18 +21,17 @@ from checks import plainly
 from curious import make_curious
 from earlier import begin_from, earlier_run
 from hindsight import hindsight_figures, make_hindsight
-from launch import Run, finish, runtime, set_machine, start
+from launch import finish, runtime, set_machine, start
+from learning import Run
 from loop import (
     UNJUDGED,
+    Course,
     Lately,
     due,
     evaluate,
     judge,
-    reason,
     restore,
-    roll_back,
     state_of,
-    tell,
     visits_of,
 )  # fmt: skip
 from omegaconf import DictConfig
@@ -110,7 +109,6 @@ def main(config: DictConfig) -> None:
     count: dict[str, Any] = {"frames": 0, "updates": 0, "owed": 0.0, "best": float("-inf")}
     evaluations: list[dict[str, float]] = []
     lately = Lately()
-    shown: dict[str, str] = {}
 
     parts = {"task": task, "loss": loss, "averaged": averaged, "optimizer": optimizer}
     parts |= {"watch": watch, "alerts": alerts, "lately": lately}
@@ -128,6 +126,7 @@ def main(config: DictConfig) -> None:
     last = run.stop_at or run.total_frames
     stopped = ""
     bar = tqdm(total=last, initial=count["frames"], unit="frame", desc=task.name, smoothing=0.05)
+    course = Course(run, task, checkpoints, held, alerts, writer, bar, {})
 
     try:
         with StopRequest() as request:
@@ -195,23 +194,8 @@ def main(config: DictConfig) -> None:
                     if shaping:
                         shaping.judged(judged)
 
-                tell(figures, frames, writer, bar, shown, task.score)
-                told = wrong or frames >= run.watch_from  # an untrained policy may look collapsed
-                verdict = alerts.check(figures if told else {}, frames)
-                if verdict.then == "stop":
-                    stopped = next(a.message for a in verdict.alerts if a.then == "stop")
-                if wrong or verdict.then == "roll_back":
-                    why = reason(wrong, verdict)
-                    roll_back(checkpoints, held, why, run.seed, bar, stops=bool(stopped))
-                    continue
-
-                # Save.
-                stopped = stopped or request.asked
-                better = judged.get(task.score, float("-inf")) > count["best"]
-                count["best"] = judged[task.score] if better else count["best"]
-                late = stopped or frames >= last
-                if better or late or due(frames, run.checkpoint_every, batch_frames):
-                    checkpoints.save(frames, state_of(*held), best=better)
+                # Tell, heed alerts, save.
+                stopped = course.goes_on(figures, judged, wrong, request.asked)
     finally:
         bar.close()
         collector.shutdown()

@@ -20,21 +20,20 @@ import torch
 from agents import discount, make_agent, needs_newest, scale_of
 from checks import plainly
 from earlier import begin_from, earlier_run
-from launch import NewestRun, finish, runtime, set_machine, start
+from launch import finish, runtime, set_machine, start
+from learning import NewestRun
 from loop import (
     UNJUDGED,
+    Course,
     Lately,
     due,
     evaluate,
     judge,
-    reason,
     restore,
-    roll_back,
     state_of,
-    tell,
     visits_of,
 )  # fmt: skip
-from newest import learn_alone, makes_sense
+from newest import makes_sense, steps_of
 from omegaconf import DictConfig
 from tasks import make_task
 from tasks.task import seen_by
@@ -98,7 +97,6 @@ def main(config: DictConfig) -> None:
     count: dict[str, Any] = {"frames": 0, "updates": 0, "best": float("-inf")}
     evaluations: list[dict[str, float]] = []
     lately = Lately()
-    shown: dict[str, str] = {}
 
     parts = {"task": task, "loss": loss, "averaged": averaged, "optimizer": optimizer}
     parts |= {"watch": watch, "alerts": alerts, "lately": lately, "paid": paid}
@@ -113,6 +111,7 @@ def main(config: DictConfig) -> None:
     last = run.stop_at or run.total_frames
     stopped = ""
     bar = tqdm(total=last, initial=count["frames"], unit="frame", desc=task.name, smoothing=0.05)
+    course = Course(run, task, checkpoints, held, alerts, writer, bar, {})
 
     try:
         with StopRequest() as request:
@@ -126,7 +125,7 @@ def main(config: DictConfig) -> None:
                 watch.see(*task.watched(batch))
                 if visits:
                     visits.see(task.place_of(batch))
-                rows = learn_alone(batch)
+                rows = steps_of(batch)
                 rewards, done = rows["next", "reward"] * run.reward_scale, rows["next", "done"]
                 if settings["normalise"]["rewards"] and not wrong:
                     rewards = paid(rewards, done)
@@ -178,23 +177,8 @@ def main(config: DictConfig) -> None:
                     evaluations.append({"frames": float(frames), **judged})
                     figures |= {f"eval/{name}": value for name, value in judged.items()}
 
-                tell(figures, frames, writer, bar, shown, task.score)
-                told = wrong or frames >= run.watch_from  # an untrained policy may look collapsed
-                verdict = alerts.check(figures if told else {}, frames)
-                if verdict.then == "stop":
-                    stopped = next(a.message for a in verdict.alerts if a.then == "stop")
-                if wrong or verdict.then == "roll_back":
-                    why = reason(wrong, verdict)
-                    roll_back(checkpoints, held, why, run.seed, bar, stops=bool(stopped))
-                    continue
-
-                # Save.
-                stopped = stopped or request.asked
-                better = judged.get(task.score, float("-inf")) > count["best"]
-                count["best"] = judged[task.score] if better else count["best"]
-                late = stopped or frames >= last
-                if better or late or due(frames, run.checkpoint_every, batch_frames):
-                    checkpoints.save(frames, state_of(*held), best=better)
+                # Tell, heed alerts, save.
+                stopped = course.goes_on(figures, judged, wrong, request.asked)
     finally:
         bar.close()
         collector.shutdown()

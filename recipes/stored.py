@@ -10,7 +10,7 @@ from typing import Any
 
 from checks import check_kinds
 from composing import SAVED, composed, key_of, leave_open_to, load_config
-from launch import Replaying
+from learning import Replaying
 from omegaconf import DictConfig, OmegaConf
 from tasks import Task
 from tensordict import TensorDict

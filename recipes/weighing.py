@@ -7,8 +7,8 @@ from typing import Any
 
 from agents import discount
 from checks import plainly
-from launch import Run
 from learned_weights import make_learned
+from learning import Run
 from objectives import Objectives, entropy, told
 from tasks import Task
 from tasks.trading import Trading

@@ -162,7 +162,7 @@ def test_vtrace_is_the_sum_of_the_paper(discrete, rho, c):
     )
     objective = -(log_prob * advantages).mean()
     misfit = 0.5 * (value - targets).square().mean()
-    assert abs(float(said["loss_objective"] - objective)) < 1e-10
+    assert abs(float(said["loss_objective"].detach() - objective)) < 1e-10
     assert abs(float(said["loss_critic"] - misfit)) < 1e-10
     ours, theirs = gradients(loss, total(said)), gradients(loss, objective + misfit)
     for name, each in theirs.items():

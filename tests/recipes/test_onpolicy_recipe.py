@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from running import done, metrics_of, run, same, stopped_and_resumed
+from running import SHORT, done, metrics_of, run, same, stopped_and_resumed
 
 TINY = [
     "hidden=[16]", "threads=1", "batch_size=32", "alerts=none", "env.num_envs=8",
@@ -13,12 +13,7 @@ GRID = [
     *TINY, "env=garleanu_pedersen", "+env.steps=20", "total_frames=1_280", "evaluate_every=640",
     "checkpoint_every=320",
 ]  # fmt: skip
-MARKET = [
-    *TINY, "total_frames=640", "evaluate_every=320", "checkpoint_every=320",
-    "+env.compiled=false", "++env.episode_bars=100",
-    "market.train.paths=4", "market.train.bars=300", "market.validation.paths=2",
-    "market.validation.bars=60", "market.test.paths=3", "market.test.bars=80",
-]  # fmt: skip
+MARKET = [*TINY, *SHORT]
 POLE = [*TINY, "env=cartpole", "total_frames=1_280", "evaluate_every=640", "checkpoint_every=320"]
 SCALES = ["normalise.observations=true", "normalise.rewards=true"]
 

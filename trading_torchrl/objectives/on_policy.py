@@ -180,7 +180,8 @@ class OnPolicyLoss(LossModule):
         if self.normalise:
             counted = advantage[rows]
             advantage = (advantage - counted.mean()) / counted.std().clamp(min=1e-8)
-        entropy = entropy_of(policy)
+        with torch.set_grad_enabled(self.entropy > 0 and torch.is_grad_enabled()):
+            entropy = entropy_of(policy)
         misfit = value - target
         named = {
             "loss_objective": self.objective(log_prob, log_ratio, advantage),
