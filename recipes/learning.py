@@ -26,6 +26,8 @@ from trading_torchrl.monitoring import (
 )
 from trading_torchrl.monitoring.mlflow_writer import MLflowWriter
 
+DISTRIBUTED = ("processes", "ray")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Learning(ABC):
@@ -179,6 +181,11 @@ class Collecting(Learning):
         """Frames."""
         return self.total_frames
 
+    @property
+    def batch_frames(self) -> int:
+        """Between two looks at what was learned."""
+        return self.num_envs * self.steps_per_batch
+
 
 @dataclass(frozen=True, kw_only=True)
 class NewestRun(Collecting):
@@ -193,6 +200,48 @@ class NewestRun(Collecting):
             raise SystemExit(f"epochs must be a whole number of at least 1, got {self.epochs!r}")
         if self.max_kl is not None and not self.max_kl > 0:
             raise SystemExit(f"max_kl must be above 0, or null for no limit, got {self.max_kl}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActorsRun(Collecting):
+    """A run that learns from what actors collect, which need not be where it is."""
+
+    actors: int
+    distributed: str
+    address: str | None
+    lag: int
+    max_lag: int | None
+    ahead: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("actors", "lag", "max_lag"):
+            value = getattr(self, name)
+            if value is not None and value < 0:
+                raise SystemExit(f"{name} must not be negative, got {value}")
+        if self.ahead < 1:
+            raise SystemExit(f"ahead must be a whole number of at least 1, got {self.ahead}")
+        if self.distributed not in DISTRIBUTED:
+            raise SystemExit(f"distributed is {' or '.join(DISTRIBUTED)}, got {self.distributed!r}")
+        if self.distributed == "ray" and not self.actors:
+            raise SystemExit("distributed=ray needs actors=1 or more")
+        if self.address is not None and self.distributed != "ray":
+            raise SystemExit(f"address={self.address} is of a Ray cluster: distributed=ray")
+        if self.lag and self.actors:
+            raise SystemExit(
+                f"lag={self.lag} is for actors=0: how far {self.actors} actors are behind nobody"
+                " sets; max_lag limits it"
+            )
+        if self.batch_size % self.num_envs:
+            raise SystemExit(
+                f"batch_size={self.batch_size} stretches must be a multiple of"
+                f" env.num_envs={self.num_envs}, which is what an actor delivers at once"
+            )
+
+    @property
+    def batch_frames(self) -> int:
+        """Of one update."""
+        return self.batch_size * self.steps_per_batch
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -36,7 +36,7 @@ UNJUDGED: dict[str, Any] = {"figures": {}, "symbols": {}, "split": None}
 Parts = Mapping[str, Any]
 """What has a ``state_dict``, by name."""
 
-Held = tuple[Parts, Collector, ReplayBuffer | None, dict[str, Any], list[dict[str, float]]]
+Held = tuple[Parts, Collector | None, ReplayBuffer | None, dict[str, Any], list[dict[str, float]]]
 """What :func:`state_of` and :func:`restore` take: all that a run goes on from."""
 
 
@@ -113,7 +113,7 @@ class Lately:
 
 def state_of(
     parts: Parts,
-    collector: Collector,
+    collector: Collector | None,
     replay: ReplayBuffer | None,
     count: Mapping[str, Any],
     evaluations: list[dict[str, float]],
@@ -121,7 +121,7 @@ def state_of(
     """All that a run needs to go on bit for bit; without rows where these stand elsewhere."""
     return {
         **{name: part.state_dict() for name, part in parts.items()},
-        "collector": collector_state(collector),
+        "collector": None if collector is None else collector_state(collector),
         "replay": None if replay is None else replay_state(replay),
         "random": torch.get_rng_state(),
         "count": dict(count),
@@ -133,7 +133,7 @@ def state_of(
 def restore(
     saved: Mapping[str, Any],
     parts: Parts,
-    collector: Collector,
+    collector: Collector | None,
     replay: ReplayBuffer | None,
     count: dict[str, Any],
     evaluations: list[dict[str, float]],
@@ -147,7 +147,8 @@ def restore(
         )
     for name, part in parts.items():
         part.load_state_dict(saved[name])
-    restore_collector(collector, saved["collector"])
+    if collector is not None:
+        restore_collector(collector, saved["collector"])
     if replay is not None and saved["replay"] is not None:
         restore_replay(replay, saved["replay"])
     torch.set_rng_state(saved["random"])
@@ -245,7 +246,7 @@ class Course(NamedTuple):
             asked: by what signal to stop.
         """
         run, count = self.run, self.held[3]
-        frames, batch = count["frames"], run.num_envs * run.steps_per_batch
+        frames = count["frames"]
         tell(figures, frames, self.writer, self.bar, self.shown, self.task.score)
         told = wrong or frames >= run.watch_from  # an untrained policy may look collapsed
         verdict = self.alerts.check(figures if told else {}, frames)
@@ -260,7 +261,7 @@ class Course(NamedTuple):
         better = judged.get(self.task.score, float("-inf")) > count["best"]
         count["best"] = judged[self.task.score] if better else count["best"]
         late = stopped or frames >= (run.stop_at or run.total_frames)
-        if better or late or due(frames, run.checkpoint_every, batch):
+        if better or late or due(frames, run.checkpoint_every, run.batch_frames):
             self.checkpoints.save(frames, state_of(*self.held), best=better)
         return stopped
 

@@ -78,7 +78,7 @@ def main(config: DictConfig) -> None:
     shaping = make_shaping(settings.get("shaping"), task, discount(settings))
 
     # Where experience comes from, and where it is kept.
-    batch_frames = run.num_envs * run.steps_per_batch
+    batch_frames = run.batch_frames
     collector = Collector(
         task.env,
         actor,

@@ -74,7 +74,7 @@ def main(config: DictConfig) -> None:
     paid = RewardScale(run.num_envs, discount(settings))
 
     # Where experience comes from.
-    batch_frames = run.num_envs * run.steps_per_batch
+    batch_frames = run.batch_frames
     collector = Collector(
         task.env,
         actor,

@@ -78,7 +78,7 @@ def main(config: DictConfig) -> None:
     acting = make_acting(settings, task, run, policy, loss)
 
     # Where experience comes from.
-    batch_frames = run.num_envs * run.steps_per_batch
+    batch_frames = run.batch_frames
     collector = Collector(
         task.env,
         policy,

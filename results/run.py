@@ -53,6 +53,7 @@ EXPERIMENTS = (
     "learn_full_stack",
     "learn_four_rooms",
     "learn_options",
+    "learn_onpolicy",
     "kills",
 )
 TRAINING = tuple(name for name in EXPERIMENTS if name.startswith("learn_") or name == "kills")

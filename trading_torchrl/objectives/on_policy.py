@@ -19,12 +19,32 @@ from trading_torchrl.checks import check_reduction, check_share
 from trading_torchrl.objectives.actor_critic import kept_by, without_masked
 from trading_torchrl.objectives.returns import explained, gae, values_of
 
+FURTHEST = 20.0
+"""Log ratios are shown as if none went further: their figures stay finite."""
+
 
 def entropy_of(policy: Distribution) -> Tensor:
     """In nats, ``[*]``, with a gradient; of one draw where it has no closed form."""
     if hasattr(policy, "rsample_with_log_prob"):
         return -policy.rsample_with_log_prob()[1]
     return policy.entropy()
+
+
+def policy_of(actor: ProbabilisticTensorDictSequential, tensordict: TensorDictBase) -> Distribution:
+    """What an actor may do in each row."""
+    return actor.get_dist(tensordict.select(*actor.in_keys))
+
+
+@torch.no_grad()
+def say_how_likely(
+    actor: ProbabilisticTensorDictSequential,
+    tensordict: TensorDictBase,
+    action: NestedKey = "action",
+    log_prob: NestedKey = "action_log_prob",
+) -> TensorDictBase:
+    """Writes log probabilities ``[*]`` of what an actor did."""
+    likely = policy_of(actor, tensordict).log_prob(tensordict.get(action))
+    return tensordict.set(log_prob, likely)
 
 
 class OnPolicyLoss(LossModule):
@@ -110,6 +130,15 @@ class OnPolicyLoss(LossModule):
     def in_keys(self, keys: list[NestedKey]) -> None:
         raise AttributeError("in_keys follow from the networks; use set_keys")
 
+    @property
+    def collected(self) -> list[NestedKey]:
+        """What :meth:`estimate` and :meth:`forward` read of steps as they were collected."""
+        keys = self.tensor_keys
+        after = (keys.reward, keys.done, keys.terminated, *self.critic_network.in_keys)
+        then = [unravel_key(("next", key)) for key in after]
+        estimated = (keys.advantage, keys.value_target)
+        return [*(key for key in self.in_keys if key not in (*estimated, *then)), *then]
+
     @torch.no_grad()
     def estimate(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Writes advantages, value targets and, unless they are there, log probabilities.
@@ -128,14 +157,12 @@ class OnPolicyLoss(LossModule):
         tensordict.set(keys.advantage, found).set(keys.value_target, found + value)
         return self.say_how_likely(tensordict)
 
-    @torch.no_grad()
     def say_how_likely(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Writes log probabilities ``[*]`` of what was done, unless they are there."""
         keys = self.tensor_keys
-        if tensordict.get(keys.sample_log_prob, None) is None:
-            likely = self._policy(tensordict).log_prob(tensordict.get(keys.action))
-            tensordict.set(keys.sample_log_prob, likely)
-        return tensordict
+        if tensordict.get(keys.sample_log_prob, None) is not None:
+            return tensordict
+        return say_how_likely(self.actor_network, tensordict, keys.action, keys.sample_log_prob)
 
     @abstractmethod
     def objective(self, log_prob: Tensor, log_ratio: Tensor, advantage: Tensor) -> Tensor:
@@ -191,7 +218,7 @@ class OnPolicyLoss(LossModule):
         }
         reduced = {name: self._reduce_loss(each, masked) for name, each in named.items()}
         with torch.no_grad():
-            moved = log_ratio[rows]
+            moved = log_ratio[rows].clamp(-FURTHEST, FURTHEST)
             ratio = moved.exp()
             reduced["kl"] = (ratio - 1 - moved).mean()
             reduced["ess"] = ratio.sum().square() / ratio.square().sum() / ratio.numel()
@@ -204,7 +231,7 @@ class OnPolicyLoss(LossModule):
         return {}
 
     def _policy(self, tensordict: TensorDictBase) -> Distribution:
-        return self.actor_network.get_dist(tensordict.select(*self.actor_network.in_keys))
+        return policy_of(self.actor_network, tensordict)
 
     def _value(self, tensordict: TensorDictBase) -> Tensor:
         critic = self.critic_network

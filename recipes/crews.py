@@ -1,0 +1,82 @@
+"""Actors from settings: in the learner's process, in others, or on a Ray cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from agents import make_agent, scale_of
+from checks import plainly
+from launch import set_machine
+from learning import ActorsRun
+from tasks import Task, make_task
+from tensordict import TensorDictBase, unravel_key
+from tensordict.nn import TensorDictModule
+
+from trading_torchrl.actors import Alone, Crew, Processes, Stretches
+from trading_torchrl.objectives import OnPolicyLoss
+from trading_torchrl.objectives.on_policy import say_how_likely
+
+WATCHED = ("action", ("next", "trade", "value"))
+"""What is watched of steps, where it is there."""
+
+PLACED = (("next", "market", "symbol"), ("next", "market", "bar"), ("next", "account", "share"))
+"""What places are told by, where these are counted."""
+
+
+@dataclass(frozen=True)
+class Makes:
+    """Builds in another process what an actor collects with."""
+
+    settings: Mapping[str, Any]
+    task: Mapping[str, Any]
+    """state of the learner's: it sees the same"""
+    keys: tuple[Any, ...]
+    """that are handed on"""
+
+    def __call__(self, seed: int) -> Stretches:
+        """With draws of its own."""
+        settings = {**self.settings, "seed": seed}
+        set_machine(1, settings["matmul_precision"], seed)
+        task = make_task(settings, {"task": self.task})
+        scale = scale_of(settings, task)
+        hidden = settings["hidden"]
+        actor, _ = make_agent(settings["loss"], settings["network"], task, hidden, scale=scale)
+        return Stretches(task.env, actor, settings["steps_per_batch"], keys=self.keys)
+
+
+def sample_of(task: Task, actor: TensorDictModule, steps: int) -> TensorDictBase:
+    """What the stretches of an actor look like, ``[N, T]``."""
+    with torch.no_grad():
+        rows = task.env.rollout(steps, actor, break_when_any_done=False)
+    return say_how_likely(actor, rows if rows.ndim == 2 else rows[None])
+
+
+@plainly(ValueError)
+def make_crew(
+    run: ActorsRun,
+    settings: Mapping[str, Any],
+    task: Task,
+    actor: TensorDictModule,
+    loss: OnPolicyLoss,
+    tell: Callable[[str], None],
+) -> Crew:
+    """As many actors as asked for; the learner's own process where none are."""
+    if not run.actors:
+        return Alone(task.env, actor, run.steps_per_batch, lag=run.lag)
+    sample = sample_of(task, actor, run.steps_per_batch)
+    there = set(sample.keys(True, True))
+    wanted = (*loss.collected, *WATCHED, *(PLACED if run.count_places else ()))
+    keys = tuple(dict.fromkeys(key for key in map(unravel_key, wanted) if key in there))
+    sample = sample.select(*keys)
+    makes = Makes(settings, task.state_dict(), keys)
+    about: dict[str, Any] = {
+        "seed": run.seed, "ahead": run.ahead, "max_lag": run.max_lag, "tell": tell,
+    }  # fmt: skip
+    if run.distributed == "processes":
+        return Processes(makes, run.actors, actor, sample, **about)
+    from trading_torchrl.actors.on_ray import OnRay
+
+    return OnRay(makes, run.actors, actor, address=run.address, **about)

@@ -1,0 +1,276 @@
+"""Actors on a Ray cluster: one that runs already, or one that is begun here and ended again."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+from tensordict import TensorDict, TensorDictBase
+from tensordict.nn import ProbabilisticTensorDictSequential
+from torch import Tensor
+
+from trading_torchrl.actors.crew import (
+    FAILURES,
+    PATIENCE,
+    ActorError,
+    Delivery,
+    below_each_other,
+    seed_of,
+)
+from trading_torchrl.actors.processes import Make
+from trading_torchrl.actors.weights import packed
+
+STORE_BYTES = 512 * 1024**2
+"""Memory of the object store of a cluster that is begun here."""
+
+
+def _ray(address: str | None) -> ModuleType:
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    if address is None and "RAY_AUTH_MODE" not in os.environ:
+        # What is begun here listens on all addresses, behind a token, as Ray has it by default.
+        # One of its own, in the environment, is not left in anybody's home.
+        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    try:
+        import ray
+        import ray.exceptions
+    except ImportError as error:
+        raise ActorError(
+            "actors on a cluster need Ray, which is not installed: pip install"
+            " 'trading-torchrl[ray]', or take processes of this machine"
+        ) from error
+    return ray
+
+
+def _answers(address: str | None) -> None:
+    """Refuses an address where nobody listens; Ray would go on trying for minutes."""
+    host, colon, port = (address or "").rpartition(":")
+    if colon and port.isdecimal():
+        socket.create_connection((host, int(port)), timeout=10).close()
+
+
+class Collects:
+    """An actor's life on a node: collects when it is asked.
+
+    Args:
+        make: builds what it collects with.
+        seed: of its draws.
+    """
+
+    def __init__(self, make: Make, seed: int) -> None:
+        torch.set_num_threads(1)
+        self.stretches = make(seed)
+
+    def where(self) -> str:
+        """Process and node."""
+        import ray
+
+        return f"process {os.getpid()} on node {ray.util.get_node_ip_address()}"
+
+    def collect(self, version: int, weights: np.ndarray) -> tuple[int, Any, dict[Any, np.ndarray]]:
+        """The version that acted, the shape, and what was collected by key."""
+        rows = self.stretches.collect(torch.tensor(weights))
+        named = {key: value.numpy() for key, value in rows.items(True, True)}
+        return version, tuple(rows.batch_size), named
+
+
+class Place:
+    """Of an actor, as the learner sees it.
+
+    Args:
+        number: which.
+    """
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.handle: Any = None
+        self.where: Any = None
+        """to come: where it is"""
+        self.failures = 0
+        """ends in a row without a delivery"""
+
+
+class OnRay:
+    """Actors on a Ray cluster, each replaced where it ends.
+
+    Weights and rows go through Ray's object store. A call takes the weights that are newest when it
+    is asked for, so that with ``ahead`` calls asked for at once an actor is as many stretches
+    behind. What is older than ``max_lag`` updates by the time it is taken is dropped.
+
+    Args:
+        make: builds an actor's environment and networks; its modules must be importable on every
+            node, at the same place.
+        count: actors, of one processor each.
+        actor: is learned.
+        address: of a cluster, ``host:6379`` or ``auto``; None begins one on this machine that
+            listens behind a token of its own, and ends with :meth:`close`.
+        seed: of all draws.
+        ahead: stretches that each may have asked for or waiting.
+        max_lag: in updates; None for no limit.
+        tell: told in words when an actor was replaced.
+    """
+
+    def __init__(
+        self,
+        make: Make,
+        count: int,
+        actor: ProbabilisticTensorDictSequential,
+        *,
+        address: str | None = None,
+        seed: int = 0,
+        ahead: int = 2,
+        max_lag: int | None = None,
+        tell: Callable[[str], None] = print,
+    ) -> None:
+        for name, value in (("count", count), ("ahead", ahead)):
+            if value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}")
+        if max_lag is not None and max_lag < 0:
+            raise ValueError(f"max_lag must not be negative, got {max_lag}")
+        self.ray = _ray(address)
+        self.make, self.actor, self.address, self.seed = make, actor, address, seed
+        self.ahead, self.max_lag, self.tell = ahead, max_lag, tell
+        self.places = [Place(number) for number in range(count)]
+        self.asked: dict[Any, Place] = {}
+        """what is to come, oldest first"""
+        self.version = self.begun = self.replaced = self.dropped = 0
+        self.running = False
+
+    def publish(self) -> None:
+        """One update more."""
+        self.version += 1
+        self.weights = self.ray.put(packed(self.actor).numpy())
+
+    def take(self, count: int) -> Delivery:
+        """So many deliveries, oldest first."""
+        if not self.running:
+            self._start()
+        taken: list[tuple[TensorDictBase, int]] = []
+        last = time.monotonic()
+        while len(taken) < count:
+            done, _ = self.ray.wait(list(self.asked), timeout=1.0)
+            if not done and time.monotonic() - last > PATIENCE:
+                raise ActorError(f"no actor has delivered anything for {PATIENCE:.0f} seconds")
+            for coming in done:
+                place = self.asked.pop(coming)
+                try:
+                    version, shape, named = self.ray.get(coming)
+                except self.ray.exceptions.RayTaskError as error:
+                    raise ActorError(f"actor {place.number} failed:\n{error}") from error
+                except self.ray.exceptions.RayError as error:
+                    self._replace(place, error)
+                    continue
+                last, place.failures = time.monotonic(), 0
+                self._ask(place)
+                if self.max_lag is not None and self.version - version > self.max_lag:
+                    self.dropped += 1
+                else:
+                    taken.append((_rows(named, shape), version))
+        lags = [self.version - version for _, version in taken]
+        return Delivery(below_each_other([rows for rows, _ in taken]), lags)
+
+    def _start(self) -> None:
+        own: dict[str, Any] = {}
+        if self.address is None:
+            own = {
+                "num_cpus": len(self.places), "include_dashboard": False,
+                "object_store_memory": STORE_BYTES,
+            }  # fmt: skip
+        # What the learner can import its actors can, on this machine and where it is as there.
+        there = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
+        logging.getLogger("ray").setLevel(logging.ERROR)
+        before = signal.getsignal(signal.SIGTERM)
+        try:
+            _answers(self.address)
+            self.ray.init(
+                self.address or "local", log_to_driver=False, logging_level="error",
+                runtime_env={"env_vars": there}, **own,
+            )  # fmt: skip
+        except (OSError, RuntimeError, ValueError, self.ray.exceptions.RayError) as error:
+            raise ActorError(f"Ray at address={self.address}: {error}") from error
+        finally:  # it takes the signal for itself, which is the learner's
+            if threading.current_thread() is threading.main_thread():
+                signal.signal(signal.SIGTERM, before)
+        self.running = True
+        processors = int(self.ray.cluster_resources().get("CPU", 0))
+        if processors < len(self.places):
+            raise ActorError(
+                f"the cluster has {processors} processors for {len(self.places)} actors of one"
+                " each: take fewer, or add nodes"
+            )
+        self.weights = self.ray.put(packed(self.actor).numpy())
+        self.remote = self.ray.remote(num_cpus=1, max_restarts=0)(Collects)
+        for place in self.places:
+            self._begin(place)
+
+    def _begin(self, place: Place) -> None:
+        place.handle = self.remote.remote(self.make, seed_of(self.seed, self.begun))
+        place.where = place.handle.where.remote()
+        self.begun += 1
+        for _ in range(self.ahead):
+            self._ask(place)
+
+    def _ask(self, place: Place) -> None:
+        self.asked[place.handle.collect.remote(self.version, self.weights)] = place
+
+    def _replace(self, place: Place, error: Exception) -> None:
+        self.asked = {coming: one for coming, one in self.asked.items() if one is not place}
+        try:
+            where = self.ray.get(place.where, timeout=1.0)
+        except Exception:
+            where = "nobody knows where"
+        place.failures += 1
+        reason = str(error).strip().splitlines()[0]
+        said = f"actor {place.number} ({where}) ended: {reason}"
+        if getattr(error, "actor_init_failed", False):
+            raise ActorError(f"actor {place.number} failed:\n{error}") from error
+        if place.failures >= FAILURES:
+            raise ActorError(
+                f"{said}, for the {place.failures}. time without delivering anything:\n{error}"
+            )
+        self.replaced += 1
+        self.tell(f"{said} Another takes its place")
+        self._begin(place)
+
+    def waiting(self) -> int:
+        """Deliveries that nobody took yet."""
+        if not self.asked:
+            return 0
+        return len(self.ray.wait(list(self.asked), num_returns=len(self.asked), timeout=0)[0])
+
+    def close(self) -> None:
+        """Ends all actors, and the cluster if it was begun here."""
+        if not self.running:
+            return
+        self.running = False
+        for place in self.places:
+            if place.handle is not None:
+                self.ray.kill(place.handle)
+        self.asked.clear()
+        self.ray.shutdown()
+
+    def state_dict(self) -> dict[str, Any]:
+        """How many were begun: those of a run that is gone on with draw anew."""
+        return {"begun": self.begun, "replaced": self.replaced, "dropped": self.dropped}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on where :meth:`state_dict` left off; to be called before anything is taken."""
+        self.begun, self.replaced = state["begun"], state["replaced"]
+        self.dropped = state["dropped"]
+
+
+def _rows(named: Mapping[Any, np.ndarray], shape: tuple[int, ...]) -> TensorDictBase:
+    """As they were collected; what the store holds is only read."""
+    found: dict[Any, Tensor] = {key: torch.from_numpy(value.copy()) for key, value in named.items()}
+    return TensorDict(found, batch_size=shape)
