@@ -30,6 +30,7 @@ lint: $(READY)   ## style
 
 types: $(READY)  ## type checks
 	$(BIN)/mypy
+	$(BIN)/mypy benchmarks
 
 results: $(READY) ## every figure of docs/results.md: hours, resumable
 	$(BIN)/python results/run.py

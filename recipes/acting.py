@@ -7,21 +7,17 @@ from dataclasses import dataclass
 from math import isfinite, isnan
 from typing import Any
 
-from agents import discount, keys_to_store, make_agent, needs_rewards
-from curious import Curious, make_curious
+from agents import keys_to_store, make_agent, needs_rewards
 from hindsight import hindsight_figures, make_hindsight
 from learning import Run
 from loop import Lately
-from objectives import Objectives
-from rewarding import rewarded
-from shaping import Shaped, make_shaping
+from rewarding import Paying, make_paying
 from tasks.trading import Trading
 from tensordict import TensorDictBase
 from tensordict.nn import TensorDictModule
 from torchrl.data import LazyTensorStorage, ReplayBuffer
 from torchrl.envs import Compose
 from torchrl.objectives import LossModule
-from weighing import make_objectives
 
 from trading_torchrl.descent import Adam, differentiate, norm_of
 from trading_torchrl.envs import Signals
@@ -48,9 +44,7 @@ class Acting:
     replay: ReplayBuffer
     kept: tuple[Any, ...]
     hindsight: Hindsight | None
-    curious: Curious | None
-    shaping: Shaped | None
-    objectives: Objectives | None
+    paying: Paying
     run: Run
 
     def __post_init__(self) -> None:
@@ -58,16 +52,13 @@ class Acting:
 
     def parts(self) -> dict[str, Any]:
         """What has a state, but for loss and replay."""
-        parts: dict[str, Any] = {"optimizer": self.optimizer}
-        for each in (self.curious, self.shaping, self.objectives):
-            parts |= each.parts() if each else {}
-        return parts
+        return {"optimizer": self.optimizer, **self.paying.parts()}
 
     def learn(self, batch: TensorDictBase, count: dict[str, Any], lately: Lately) -> list[str]:
         """Stores a batch, and makes the updates that are owed for it; what is not finite."""
         run, frames = self.run, count["frames"]
-        if self.objectives:
-            self.objectives.see(batch)
+        if self.paying.objectives:
+            self.paying.objectives.see(batch)
         rows = batch.select(*self.kept)
         self.replay.extend(rows if self.hindsight else rows.reshape(-1))
         self.optimizer.lr = run.learning_rate(frames)
@@ -77,9 +68,7 @@ class Acting:
             sample = self.replay.sample()
             sample["next", "reward"].mul_(run.reward_scale)
             pace = self.optimizer.lr / run.lr
-            sample, wrong = rewarded(
-                sample, self.curious, self.shaping, self.objectives, count, pace
-            )
+            sample, wrong = self.paying.rewarded(sample, count, pace)
             losses = self.loss(sample)
             total = sum(losses[each] for each in self.summed)
             norm = differentiate(total, self.optimizer.parameters, run.max_grad_norm)
@@ -92,26 +81,10 @@ class Acting:
             count["owed"] -= 1
         return [] if isfinite(norm_of(self.optimizer.parameters)) else ["parameters"]
 
-    @property
-    def beside(self) -> list[LossModule]:
-        """What learns to pay it."""
-        learners = (self.curious, self.shaping, self.objectives)
-        return [each.loss for each in learners if each and each.loss]
-
-    def told(self) -> dict[str, Any]:
-        """What a run says of it at its end."""
-        return {
-            "curiosity": self.curious.told() if self.curious else None,
-            "shaping": self.shaping.figures() if self.shaping else None,
-            "objectives": self.objectives.figures() if self.objectives else None,
-        }
-
     def figures(self, batch: TensorDictBase, lately: Lately) -> dict[str, float]:
         """Of what pays it."""
-        figures: dict[str, float] = {}
-        for each in (self.curious, self.shaping, self.objectives):
-            figures |= each.figures() if each else {}
-        return figures | hindsight_figures(self.hindsight, batch, lately.sample, self.replay)
+        of_hindsight = hindsight_figures(self.hindsight, batch, lately.sample, self.replay)
+        return self.paying.figures() | of_hindsight
 
 
 def make_agent_within(
@@ -154,9 +127,7 @@ def make_acting(
     """What the agent learns from, and what pays it; nothing where rules act."""
     if loss is None:
         return None
-    objectives = make_objectives(settings, task, loss, run, policy)
-    curious = make_curious(settings.get("icm"), task, mixes=objectives is None)
-    shaping = make_shaping(settings.get("shaping"), task, discount(settings))
+    paying = make_paying(settings, task, loss, run, policy)
     storage = LazyTensorStorage(run.buffer_size, ndim=2 if settings.get("her") else 1)
     hindsight = make_hindsight(settings.get("her"), task, storage)
     ahead = OptionAhead(policy)
@@ -166,7 +137,8 @@ def make_acting(
         transform=Compose(*(each for each in transforms if each is not None)),
     )  # fmt: skip
     own = ahead.stored
-    kept = keys_to_store(task, loss, hindsight, shaping, objectives, made=(*own, *MADE))
+    readers = hindsight, paying.shaping, paying.objectives
+    kept = keys_to_store(task, loss, *readers, made=(*own, *MADE))
     kept = tuple(dict.fromkeys((*kept, *own)))
     optimizer = Adam([each for each in loss.parameters() if each.requires_grad], lr=run.lr)
-    return Acting(loss, optimizer, replay, kept, hindsight, curious, shaping, objectives, run)
+    return Acting(loss, optimizer, replay, kept, hindsight, paying, run)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -71,7 +72,10 @@ def make_crew(
     wanted = (*loss.collected, *WATCHED, *(PLACED if run.count_places else ()))
     keys = tuple(dict.fromkeys(key for key in map(unravel_key, wanted) if key in there))
     sample = sample.select(*keys)
-    makes = Makes(settings, task.state_dict(), keys)
+    market = dict(settings["market"])
+    if "path" in market:  # actors may stand elsewhere
+        market["path"] = os.path.abspath(market["path"])
+    makes = Makes({**settings, "market": market}, task.state_dict(), keys)
     about: dict[str, Any] = {
         "seed": run.seed, "ahead": run.ahead, "max_lag": run.max_lag, "tell": tell,
     }  # fmt: skip

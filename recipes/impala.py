@@ -35,7 +35,7 @@ from loop import (
     state_of,
     visits_of,
 )  # fmt: skip
-from newest import makes_sense
+from newest import makes_sense_apart
 from omegaconf import DictConfig
 from tasks import make_task
 from tasks.task import seen_by
@@ -58,7 +58,7 @@ def main(config: DictConfig) -> None:
     # Settings, and what is trained on.
     began = time.perf_counter()
     run, settings, folder, resumed = start(config, ActorsRun)
-    makes_sense(settings)
+    makes_sense_apart(settings)
     machine = set_machine(run.threads, run.matmul_precision, run.seed)
     old = earlier_run(folder if resumed else run.init)
     task = make_task(settings, old)
@@ -115,7 +115,10 @@ def main(config: DictConfig) -> None:
                 frames = count["frames"]
                 bar.update(run.batch_frames)
                 wrong = broken({"reward": batch["next", "reward"]})
-                watch.see(*task.watched(batch))
+                actions, traded, done = task.watched(batch)
+                done = done.clone()
+                done[:, -1] = True  # what follows there is of other accounts
+                watch.see(actions, traded, done)
                 if visits:
                     visits.see(task.place_of(batch))
 

@@ -78,7 +78,7 @@ def _gone_on_with(given: dict[str, Any], folder: Path, kind: type[R]) -> tuple[R
 
     Going back to an earlier checkpoint is done here, once all this is accepted.
     """
-    may_change = (*kind.lengths, "stop_at")
+    may_change = (*kind.lengths, *kind.elsewhere, "stop_at")
     changed = [each.lstrip("+~").split("=")[0] for each in HydraConfig.get().overrides.task]
     refused = [name for name in changed if name not in ("resume", "checkpoint", *may_change)]
     if refused:
@@ -86,7 +86,7 @@ def _gone_on_with(given: dict[str, Any], folder: Path, kind: type[R]) -> tuple[R
             f"{refused[0]} cannot change in a run that is gone on with; only"
             f" {', '.join(may_change)} can. Start a new run for other settings"
         )
-    longer = {name: given[name] for name in kind.lengths if name in changed}
+    longer = {name: given[name] for name in may_change if name in changed}
     alone = {name: given[name] for name in ("resume", "stop_at", "checkpoint")}
     settings = load_settings(folder) | alone | longer
     run = kind.of(settings)

@@ -37,6 +37,8 @@ class Learning(ABC):
     """what its length is counted in, and its checkpoints are named by"""
     lengths: ClassVar[tuple[str, ...]]
     """names of what says how long a run is; all else stays as it is where one is gone on with"""
+    elsewhere: ClassVar[tuple[str, ...]] = ()
+    """names of what says where it runs, which may be another place then"""
 
     seed: int
     stop_at: int | None
@@ -206,6 +208,8 @@ class NewestRun(Collecting):
 class ActorsRun(Collecting):
     """A run that learns from what actors collect, which need not be where it is."""
 
+    elsewhere = ("actors", "distributed", "address")
+
     actors: int
     distributed: str
     address: str | None
@@ -227,6 +231,11 @@ class ActorsRun(Collecting):
             raise SystemExit("distributed=ray needs actors=1 or more")
         if self.address is not None and self.distributed != "ray":
             raise SystemExit(f"address={self.address} is of a Ray cluster: distributed=ray")
+        if self.max_lag is not None and not self.actors:
+            raise SystemExit(
+                f"max_lag={self.max_lag} is for actors=1 or more: with actors=0 lag says how old"
+                " weights are"
+            )
         if self.lag and self.actors:
             raise SystemExit(
                 f"lag={self.lag} is for actors=0: how far {self.actors} actors are behind nobody"

@@ -71,6 +71,11 @@ class Job:
         """Its folder lies in ``place``, and it is judged on ``split`` at its end."""
         whole = (*overrides, f"seed={seed}", "threads=1", f"market.report_split={split}")
         settings = composed(recipe, whole)
+        if settings.get("actors"):
+            raise SystemExit(
+                f"actors={settings['actors']}: what a run learns depends then on what runs beside"
+                " it; runs that are compared collect in one process, actors=0"
+            )
         made_of = traces(recipe, settings)
         folder = place.resolve() / f"{recipe}_{fingerprint(made_of)[:24]}"
         return cls(name, seed, recipe, whole, settings, folder, made_of)

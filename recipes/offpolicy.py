@@ -16,9 +16,8 @@ from math import isfinite, isnan
 from typing import Any
 
 import hydra
-from agents import discount, keys_to_store, make_agent, needs_rewards
+from agents import keys_to_store, make_agent, needs_rewards
 from checks import plainly
-from curious import make_curious
 from earlier import begin_from, earlier_run
 from hindsight import hindsight_figures, make_hindsight
 from launch import finish, runtime, set_machine, start
@@ -35,15 +34,13 @@ from loop import (
     visits_of,
 )  # fmt: skip
 from omegaconf import DictConfig
-from rewarding import rewarded
-from shaping import make_shaping
+from rewarding import make_paying
 from stored import keep_replay
 from tasks import make_task
 from torchrl.collectors import Collector
 from torchrl.data import LazyTensorStorage, ReplayBuffer
 from torchrl.envs import Compose
 from tqdm import tqdm
-from weighing import make_objectives
 
 from trading_torchrl.checkpoint import Checkpoints
 from trading_torchrl.descent import Adam, differentiate, norm_of
@@ -73,9 +70,8 @@ def main(config: DictConfig) -> None:
     both = moving(averaged), moving(actor)
     trained = [each for each in loss.parameters() if each.requires_grad]
     optimizer = Adam(trained, lr=run.lr)
-    objectives = make_objectives(settings, task, loss, run)
-    curious = make_curious(settings.get("icm"), task, mixes=objectives is None)
-    shaping = make_shaping(settings.get("shaping"), task, discount(settings))
+    paying = make_paying(settings, task, loss, run)
+    shaping, objectives = paying.shaping, paying.objectives
 
     # Where experience comes from, and where it is kept.
     batch_frames = run.batch_frames
@@ -112,10 +108,7 @@ def main(config: DictConfig) -> None:
 
     parts = {"task": task, "loss": loss, "averaged": averaged, "optimizer": optimizer}
     parts |= {"watch": watch, "alerts": alerts, "lately": lately}
-    parts |= curious.parts() if curious else {}
-    parts |= shaping.parts() if shaping else {}
-    parts |= objectives.parts() if objectives else {}
-    parts |= {"visits": visits} if visits else {}
+    parts |= paying.parts() | ({"visits": visits} if visits else {})
     held = parts, collector, replay, count, evaluations
     if saved:
         restore(saved, *held)
@@ -153,7 +146,7 @@ def main(config: DictConfig) -> None:
                     sample = replay.sample()
                     sample["next", "reward"].mul_(run.reward_scale)
                     pace = optimizer.lr / run.lr
-                    sample, wrong = rewarded(sample, curious, shaping, objectives, count, pace)
+                    sample, wrong = paying.rewarded(sample, count, pace)
                     losses = loss(sample)
                     total = sum(losses[each] for each in summed)
                     norm = differentiate(total, trained, run.max_grad_norm)
@@ -175,9 +168,7 @@ def main(config: DictConfig) -> None:
                     figures[f"train/{wrong[0]}"] = float("nan")
                 elif lately.norms and due(frames, run.log_every, batch_frames):
                     figures, histograms = lately.figures(optimizer.lr, batch, watch)
-                    figures |= curious.figures() if curious else {}
-                    figures |= shaping.figures() if shaping else {}
-                    figures |= objectives.figures() if objectives else {}
+                    figures |= paying.figures()
                     figures |= hindsight_figures(hindsight, batch, lately.sample, replay)
                     figures |= {"train/state_coverage": visits.coverage} if visits else {}
                     for name, values in histograms.items():
@@ -212,8 +203,6 @@ def main(config: DictConfig) -> None:
             "loss": type(loss).__name__,
         }
         final = judge(task, averaged, split, run.seed, evaluations, folder, facts)
-    learners = (curious, shaping, objectives)
-    beside = [each.loss for each in learners if each and each.loss]
     metrics = {
         **final,
         "evaluations": evaluations,
@@ -222,10 +211,8 @@ def main(config: DictConfig) -> None:
         "updates": count["updates"],
         "stopped": stopped,
         "state_coverage": visits.coverage if visits else None,
-        "curiosity": curious.told() if curious else None,
-        "shaping": shaping.figures() if shaping else None,
-        "objectives": objectives.figures() if objectives else None,
-        "parameters_sha256": parameters_sha256(loss, averaged, *beside),
+        **paying.told(),
+        "parameters_sha256": parameters_sha256(loss, averaged, *paying.losses),
         "runtime": runtime(began, trained_for, first, count) | machine,
     }
     if settings["replay"]["save"]:

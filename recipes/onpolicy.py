@@ -35,6 +35,7 @@ from loop import (
 )  # fmt: skip
 from newest import makes_sense, steps_of
 from omegaconf import DictConfig
+from rewarding import make_paying
 from tasks import make_task
 from tasks.task import seen_by
 from torchrl.collectors import Collector
@@ -66,6 +67,7 @@ def main(config: DictConfig) -> None:
     actor, loss = make_agent(settings["loss"], settings["network"], task, run.hidden, scale=scale)
     needs_newest(loss, "recipes/onpolicy.py")
     begin_from(old, actor, loss, settings)
+    paying = make_paying(settings, task, loss, run)
     summed = [key for key in loss.out_keys if key.startswith("loss_")]
     averaged = deepcopy(actor, {id(scale): scale}).requires_grad_(False).eval()
     both = moving(averaged), moving(actor)
@@ -100,7 +102,7 @@ def main(config: DictConfig) -> None:
 
     parts = {"task": task, "loss": loss, "averaged": averaged, "optimizer": optimizer}
     parts |= {"watch": watch, "alerts": alerts, "lately": lately, "paid": paid}
-    parts |= {"visits": visits} if visits else {}
+    parts |= paying.parts() | ({"visits": visits} if visits else {})
     held = parts, collector, None, count, evaluations
     if saved:
         restore(saved, *held)
@@ -125,28 +127,36 @@ def main(config: DictConfig) -> None:
                 watch.see(*task.watched(batch))
                 if visits:
                     visits.see(task.place_of(batch))
+                if paying.objectives:
+                    paying.objectives.see(batch)
+
+                # Pay.
                 rows = steps_of(batch)
                 rewards, done = rows["next", "reward"] * run.reward_scale, rows["next", "done"]
                 if settings["normalise"]["rewards"] and not wrong:
                     rewards = paid(rewards, done)
                 rows["next", "reward"] = rewards
+                before, rows = rows, paying.paid(rows, frames)
 
                 # Learn.
                 optimizer.lr = run.learning_rate(frames)
-                rows = loss.estimate(rows).select(*loss.in_keys)
-                rows = rows if loss.sequences else rows.reshape(-1)
+                learned = loss.estimate(rows).select(*loss.in_keys)
+                if not loss.sequences:
+                    before, rows, learned = (each.reshape(-1) for each in (before, rows, learned))
                 size = max(run.batch_size // (run.steps_per_batch if loss.sequences else 1), 1)
                 moved = 0.0
                 for _ in range(run.epochs):
-                    for some in torch.randperm(len(rows)).split(size):
+                    for some in torch.randperm(len(learned)).split(size):
                         if wrong or (run.max_kl is not None and moved > run.max_kl):
                             break
-                        sample = rows[some]
+                        sample = learned[some]
                         losses = loss(sample)
                         total = sum(losses[each] for each in summed)
                         norm = differentiate(total, trained, run.max_grad_norm)
-                        if isnan(norm):
-                            wrong = broken(losses) or ["gradient norm"]
+                        if paying.learns:
+                            wrong = paying.learn(before[some], rows[some], count["updates"])
+                        if wrong or isnan(norm):
+                            wrong = wrong or broken(losses) or ["gradient norm"]
                             break
                         lately.see(losses, norm, sample)
                         optimizer.step()
@@ -165,6 +175,7 @@ def main(config: DictConfig) -> None:
                     figures[f"train/{wrong[0]}"] = float("nan")
                 elif lately.norms and due(frames, run.log_every, batch_frames):
                     figures, histograms = lately.figures(optimizer.lr, batch, watch)
+                    figures |= paying.figures()
                     figures |= {"train/state_coverage": visits.coverage} if visits else {}
                     for name, values in histograms.items():
                         writer.add_histogram(name, values, frames)
@@ -174,8 +185,12 @@ def main(config: DictConfig) -> None:
                 judged: dict[str, float] = {}
                 if not wrong and due(frames, run.evaluate_every, batch_frames):
                     judged = evaluate(task, averaged, run.seed)
-                    evaluations.append({"frames": float(frames), **judged})
+                    objectives = paying.objectives
+                    parts_now = objectives.parts_and_weights() if objectives else {}
+                    evaluations.append({"frames": float(frames), **judged, **parts_now})
                     figures |= {f"eval/{name}": value for name, value in judged.items()}
+                    if paying.shaping:
+                        paying.shaping.judged(judged)
 
                 # Tell, heed alerts, save.
                 stopped = course.goes_on(figures, judged, wrong, request.asked)
@@ -203,7 +218,8 @@ def main(config: DictConfig) -> None:
         "updates": count["updates"],
         "stopped": stopped,
         "state_coverage": visits.coverage if visits else None,
-        "parameters_sha256": parameters_sha256(loss, averaged),
+        **paying.told(),
+        "parameters_sha256": parameters_sha256(loss, averaged, *paying.losses),
         "runtime": runtime(began, trained_for, first, count) | machine,
     }
     finish(folder, metrics, writer)

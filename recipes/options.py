@@ -166,8 +166,8 @@ def main(config: DictConfig) -> None:
                     judged = evaluate(task, averaged, run.seed)
                     evaluations.append({"frames": float(frames), **judged})
                     figures |= {f"eval/{name}": value for name, value in judged.items()}
-                    if acting and acting.shaping:
-                        acting.shaping.judged(judged)
+                    if acting and acting.paying.shaping:
+                        acting.paying.shaping.judged(judged)
 
                 # Tell, heed alerts, save.
                 stopped = course.goes_on(figures, judged, wrong, request.asked)
@@ -188,8 +188,8 @@ def main(config: DictConfig) -> None:
             "options": f"{chosen['action']}, {chosen['controller']}",
         }
         final = judge(task, averaged, split, run.seed, evaluations, folder, facts)
-    paid = acting.told() if acting else {}
-    beside = acting.beside if acting else []
+    paid = acting.paying.told() if acting else {}
+    beside = acting.paying.losses if acting else []
     metrics = {
         **final,
         "evaluations": evaluations,

@@ -8,7 +8,7 @@ from typing import Any
 from agents import discount
 from checks import plainly
 from learned_weights import make_learned
-from learning import Run
+from learning import Collecting
 from objectives import Objectives, entropy, told
 from tasks import Task
 from tasks.trading import Trading
@@ -52,7 +52,7 @@ def make_objectives(
     settings: Mapping[str, Any],
     task: Task,
     loss: LossModule,
-    run: Run,
+    run: Collecting,
     policy: OptionPolicy | None = None,
 ) -> Objectives | None:
     """What ``conf/objectives`` describes; nothing where it is off, or where none is weighed yet.

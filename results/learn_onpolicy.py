@@ -9,6 +9,7 @@ set by `lag`: in updates, for all steps alike. SAC on the market is `python reci
 
 import math
 from collections.abc import Sequence
+from itertools import takewhile
 from statistics import fmean
 from typing import Any
 
@@ -25,7 +26,11 @@ PPO = {
     "market": ["env=long_short", "evaluate_every=100_000"],
     "market, names": ["env=long_short", "env.actions=discrete"],
 }
-LEARNERS = {"V-trace": "vtrace", "A2C": "a2c"}
+LEARNERS = {
+    "V-trace": ["loss=vtrace"],
+    "A2C": ["loss=a2c", "+loss.normalise=false", "lmbda=1.0"],
+}
+"""Alike but for the correction: advantages as they are, up to the end of a stretch."""
 LAGS = (1, 2, 4, 8, 16, 32, 64)
 BARS = {
     "Garleanu-Pedersen": 0.99,
@@ -73,7 +78,8 @@ def aged(found: dict[str, Runs]) -> tuple[list[Row], list[list[str]]]:
         return [Row("lag at which A2C has lost 10 points", "none", "one of these", False)], table
     lag = breaks[0]
     kept = mean[f"V-trace, lag {lag}"] / mean["V-trace, lag 0"]
-    keeps = [each for each in LAGS if mean[f"V-trace, lag {each}"] >= KEPT * mean["V-trace, lag 0"]]
+    enough = KEPT * mean["V-trace, lag 0"]
+    keeps = list(takewhile(lambda each: mean[f"V-trace, lag {each}"] >= enough, LAGS))
     return [
         Row("lag at which A2C has lost 10 points", f"{lag} updates"),
         Row(f"V-trace at a lag of {lag}, of its share without", f"{kept:.3f}", f">= {KEPT}",
@@ -138,7 +144,7 @@ def main() -> None:
     """Trains, and compares."""
     ppo = train_all(PPO, "onpolicy")
     apart = {
-        f"{name}, lag {lag}": [GP, f"loss={loss}", f"lag={lag}"]
+        f"{name}, lag {lag}": [GP, *loss, f"lag={lag}"]
         for lag in (0, *LAGS)
         for name, loss in LEARNERS.items()
     }

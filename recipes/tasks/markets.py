@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from functools import cached_property, partial
+from typing import Any
 
 from checks import check_names
 
@@ -22,19 +23,45 @@ from trading_torchrl.data import (
 )
 from trading_torchrl.envs.settings import at_least
 
+SPLITS = ("train", "validation", "meta", "test")
 
-class Parts(NamedTuple):
-    """A market's splits; knobs where it is synthetic, so that its oracles are known."""
 
-    train: Market
-    validation: Market
-    meta: Market | None
-    """for what is learned on top of an agent"""
-    test: Market
-    knobs: Knobs | tuple[Knobs, ...] | None
-    """of all symbols, or of each"""
-    symbols: tuple[str, ...]
-    """their names, where they are the same in all splits"""
+class Parts:
+    """A market's splits, each made when it is asked for; who only trains needs no other.
+
+    Args:
+        make: a split by its name.
+        knobs: where it is synthetic, so that its oracles are known: of all symbols, or of each.
+        symbols: their names, where they are the same in all splits.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[str], Any],
+        knobs: Knobs | tuple[Knobs, ...] | None,
+        symbols: tuple[str, ...],
+    ) -> None:
+        self.make, self.knobs, self.symbols = make, knobs, symbols
+
+    @cached_property
+    def train(self) -> Market:
+        """What agents learn from."""
+        return self.make("train")
+
+    @cached_property
+    def validation(self) -> Market:
+        """What choices are made on."""
+        return self.make("validation")
+
+    @cached_property
+    def meta(self) -> Market | None:
+        """For what is learned on top of an agent."""
+        return self.make("meta")
+
+    @cached_property
+    def test(self) -> Market:
+        """What nothing is chosen on."""
+        return self.make("test")
 
 
 def drawn(paths: int, bars: int, seed: int, knobs: Knobs) -> Market:
@@ -46,15 +73,16 @@ def parts_of(market: Mapping[str, Any]) -> Parts:
     """Loads or draws what ``conf/market`` describes."""
     if market["source"] == "synthetic":
         check_names("market.knobs", market["knobs"], Knobs)
-        for name in ("train", "validation", "meta", "test"):
+        for name in SPLITS:
             for count, least in (("paths", 1), ("bars", 2), ("seed", 0)):
                 at_least(f"market.{name}.{count}", market[name][count], least)
         knobs = Knobs(**market["knobs"])
-        train, validation, meta, test = (
-            drawn(part["paths"], part["bars"], part["seed"], knobs)
-            for part in (market[name] for name in ("train", "validation", "meta", "test"))
-        )
-        return Parts(train, validation, meta, test, knobs, ())
+
+        def make(name: str) -> Market:
+            part = market[name]
+            return drawn(part["paths"], part["bars"], part["seed"], knobs)
+
+        return Parts(make, knobs, ())
     if market["source"] == "synthetic_symbols":
         named = turned(market)
         loaded = named_market(named, market["bars"], market["seed"], [slow_features])
@@ -65,13 +93,13 @@ def parts_of(market: Mapping[str, Any]) -> Parts:
         raise ValueError(
             f"market.source is synthetic, synthetic_symbols or csv, got {market['source']!r}"
         )
-    names = ("train", "validation", "meta", "test", "purge", "embargo")
+    names = (*SPLITS, "purge", "embargo")
     try:
         cut = split(loaded, **{name: market[name] for name in names})
     except MarketError as error:
         settings = ", ".join(f"market.{name}=" for name in names)
         raise MarketError(f"{error} (by {settings})") from error
-    return Parts(cut.train, cut.validation, cut.meta, cut.test, each, loaded.symbols)
+    return Parts(partial(getattr, cut), each, loaded.symbols)
 
 
 def predictable(knobs: Knobs | tuple[Knobs, ...]) -> bool:

@@ -32,5 +32,9 @@ def fail(seed):
     raise ValueError(f"no actor can be made of seed {seed}")
 
 
+def refuse(seed):
+    raise SystemExit(f"no actor can be made of seed {seed}")
+
+
 def die(seed):
     os.kill(os.getpid(), signal.SIGKILL)

@@ -7,7 +7,7 @@ import time
 
 import pytest
 import torch
-from making import ACCOUNTS, STEPS, fail, learner, make
+from making import ACCOUNTS, STEPS, fail, learner, make, refuse
 
 from trading_torchrl.actors import ActorError
 from trading_torchrl.actors.on_ray import OnRay
@@ -18,7 +18,7 @@ pytest.importorskip("ray", reason="Ray is an extra: pip install 'trading-torchrl
 
 def processes_of_ray():
     said = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True).stdout
-    names = ("raylet/raylet", "gcs_server", "ray::")
+    names = ("raylet/raylet", "gcs_server", "ray::", "log_monitor", "dashboard.py")
     return {line.split()[0] for line in said.splitlines() if any(name in line for name in names)}
 
 
@@ -43,6 +43,7 @@ def test_actors_deliver_are_replaced_and_leave_nothing_behind():
             assert max(lags) <= 50
             assert time.monotonic() - began < 30
         assert told[0].startswith(f"actor 1 ({where}) ended: ")
+        assert told[1].startswith("actor 1 delivers again, ")
         assert crew.begun == 3
         assert crew.state_dict() == {"begun": 3, "replaced": 1, "dropped": crew.dropped}
     finally:
@@ -54,18 +55,24 @@ def test_actors_deliver_are_replaced_and_leave_nothing_behind():
     assert not {name for name in set(os.listdir("/dev/shm")) - shared if "plasma" in name}
 
 
-def test_a_mistake_in_an_actor_is_told():
+@pytest.mark.parametrize("made", [fail, refuse], ids=["a mistake", "a refusal"])
+def test_what_stops_an_actor_at_once_is_told_at_once(made):
     actor, _ = learner()
-    crew = OnRay(fail, 1, actor)
+    crew = OnRay(made, 1, actor)
     try:
         with pytest.raises(ActorError, match="no actor can be made of seed"):
             crew.take(1)
+        assert crew.replaced == 0
     finally:
         crew.close()
 
 
-def test_a_cluster_that_is_not_there_is_named():
-    crew = OnRay(make, 1, learner()[0], address="127.0.0.1:1")
-    with pytest.raises(ActorError, match=r"Ray at address=127\.0\.0\.1:1"):
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [("127.0.0.1:1", r"Ray at address=127\.0\.0\.1:1"), ("ray://head:10001", "take host:6379")],
+)
+def test_a_cluster_that_is_not_there_is_named(address, said):
+    crew = OnRay(make, 1, learner()[0], address=address)
+    with pytest.raises(ActorError, match=said):
         crew.take(1)
     crew.close()

@@ -279,11 +279,15 @@ def test_a_bandit_is_solved_by_all():
                     total(loss(rows)).backward()
                     optimizer.step()
                 loss.next_batch()
-            policy = actor.get_dist(TensorDict(seen, [256, 1]))
-            if discrete:
-                assert policy.probs[0, 0, 1] > 0.9, kind
-            else:
-                assert (policy.mode[0, 0] - 0.4).abs().max() < 0.1, kind
+                policy = actor.get_dist(TensorDict(seen, [256, 1]))
+                solved = (
+                    policy.probs[0, 0, 1] > 0.9
+                    if discrete
+                    else (policy.mode[0, 0] - 0.4).abs().max() < 0.05 and policy.scale.max() < 0.3
+                )
+                if solved:
+                    break
+            assert solved, (kind, discrete)
 
 
 @pytest.mark.parametrize(
@@ -325,3 +329,38 @@ def test_keys_can_be_renamed():
     assert ("mine", "better") in rows.keys(True)
     torch.testing.assert_close(loss(rows)["loss_objective"], wanted["loss_objective"])
     assert isinstance(critic, TensorDictModule)
+
+
+def test_the_price_never_becomes_nothing_nor_more_than_can_be_counted():
+    loss = PPOKLLoss(*networks(), price=2.0)
+    for last, bound in ((0.0, 2e-8), (1.0, 2e8)):
+        loss._last.fill_(last)
+        for _ in range(300):
+            loss.next_batch()
+        assert float(loss.price) == pytest.approx(bound)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_row_alone_is_learned_from(kind):
+    loss, batch = kind(*networks(), gamma=GAMMA), batch_of(accounts=1, steps=1)
+    rows = loss.estimate(batch).select(*loss.in_keys)
+    said = loss(rows if loss.sequences else rows.reshape(-1))
+    assert all(bool(each.isfinite()) for name, each in said.items() if name != "explained")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("discrete", [False, True], ids=["numbers", "choices"])
+def test_what_is_collected_is_all_that_a_loss_needs(kind, discrete):
+    loss, batch = kind(*networks(discrete), gamma=GAMMA), of_older(discrete, batch_of(discrete))
+    whole = loss.estimate(batch.clone()).select(*loss.in_keys)
+    handed_on = loss.estimate(batch.select(*loss.collected)).select(*loss.in_keys)
+    for key in whole.keys(True, True):
+        assert torch.equal(whole[key], handed_on[key]), key
+
+
+def test_figures_of_impossible_steps_stay_finite():
+    loss, batch = VTraceLoss(*networks(), gamma=GAMMA), batch_of()
+    batch = loss.estimate(batch)
+    batch["action_log_prob"] = batch["action_log_prob"] - 500.0
+    said = loss(batch.select(*loss.in_keys))
+    assert all(bool(each.isfinite()) for each in said.values())

@@ -258,14 +258,22 @@ def test_the_sweep_of_losses_names_losses_that_there_are():
     assert {"loss=sac", "loss=td3"} < named <= there
 
 
-@pytest.mark.parametrize("name", ["ablation", "sensitivity", "relabelling"])
-def test_sweeps_of_parts_are_of_the_same_data_and_budget(tmp_path, name):
+@pytest.mark.parametrize(
+    ("name", "recipe"),
+    [
+        ("ablation", "offpolicy"),
+        ("sensitivity", "offpolicy"),
+        ("relabelling", "offpolicy"),
+        ("options", "options"),
+        ("newest", "onpolicy"),
+    ],
+)
+def test_sweeps_of_parts_are_of_the_same_data_and_budget(tmp_path, name, recipe):
     sweep = OmegaConf.to_container(OmegaConf.load(ROOT / f"recipes/conf/sweep/{name}.yaml"))
     settings = settings_of({"sweep": sweep, "settings": None})
     assert len(settings) >= 5
     jobs = [
-        Job.of(each, 0, "offpolicy", given, "validation", tmp_path)
-        for each, given in settings.items()
+        Job.of(each, 0, recipe, given, "validation", tmp_path) for each, given in settings.items()
     ]
     check_alike(jobs)
     assert len({job.folder for job in jobs}) == len(jobs)

@@ -45,17 +45,47 @@ def test_a_run_of_one_process_resumes_bit_for_bit(tmp_path, settings, stop_at):
 
 @pytest.mark.parametrize(
     "settings",
-    [[*MARKET, "window=8", "count_places=true"], [*MARKET, "env.actions=discrete", "loss=a2c"]],
+    [
+        [*MARKET, "window=8", "count_places=true", "normalise.observations=true"],
+        [*MARKET, "env.actions=discrete", "loss=a2c"],
+    ],
     ids=["window", "names"],
 )
 def test_actors_apart_collect_all_that_is_learned_from_and_watched(tmp_path, settings):
     found = done("impala", tmp_path / "run", *settings, "actors=1", "stop_at=384")
     assert found["updates"] == 3
-    ended = run("impala", None, f"resume={tmp_path / 'run'}", "stop_at=null")
+    ended = run("impala", None, f"resume={tmp_path / 'run'}", "stop_at=null", "actors=2")
     assert ended.returncode == 0, ended.stderr
     found = metrics_of(tmp_path / "run")
     assert found["frames"] == 640
     assert found["figures"]
+    alone = run("impala", None, f"resume={tmp_path / 'run'}", "total_frames=768", "actors=0")
+    assert "this run had actors apart, and goes on with some" in alone.stderr
+
+
+def test_actors_on_ray_build_what_the_recipe_does(tmp_path):
+    pytest.importorskip("ray", reason="Ray is an extra: pip install 'trading-torchrl[ray]'")
+    found = done("impala", tmp_path / "run", *GRID, "actors=1", "distributed=ray", "max_lag=8")
+    assert found["frames"] == 1_280
+    assert found["figures"]
+    assert found["runtime"]["replaced"] == 0
+
+
+def test_ctrl_c_saves_and_ends_all_actors(tmp_path):
+    folder = tmp_path / "run"
+    learner = subprocess.Popen(
+        command("impala", folder, *LONG), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        text=True, start_new_session=True,
+    )  # fmt: skip
+    until(lambda: any((folder / "checkpoints").glob("frames_*[1-9]*.pt")))
+    actors = children(learner.pid)
+    os.killpg(learner.pid, signal.SIGINT)  # as a terminal does
+    out, _ = learner.communicate(timeout=60)
+    assert learner.returncode == 0
+    assert "stopped: SIGINT" in out
+    assert "takes its place" not in out
+    assert len(actors) == 2
+    assert not alive(actors)
 
 
 def children(process):
@@ -109,6 +139,7 @@ def test_dead_actors_are_replaced_and_a_dead_learner_leaves_nothing_behind(tmp_p
         before = frames()
         until(lambda: frames() > before + 10_000)
         assert f"(process {min(first)}) ended with exit code -9" in said.read_text()
+        until(lambda: "delivers again" in said.read_text(), 30)
 
         actors, before = children(learner.pid), frames()
         learner.send_signal(signal.SIGKILL)
@@ -131,8 +162,9 @@ def test_dead_actors_are_replaced_and_a_dead_learner_leaves_nothing_behind(tmp_p
         (["distributed=ray"], "distributed=ray needs actors=1 or more"),
         (["actors=1", "address=auto"], "address=auto is of a Ray cluster"),
         (["actors=1", "lag=2"], "lag=2 is for actors=0"),
+        (["max_lag=2"], "max_lag=2 is for actors=1 or more"),
         (["batch_size=100"], "must be a multiple of env.num_envs=128"),
-        (["icm=on"], "icm: curiosity pays"),
+        (["icm=on"], "icm: curiosity learns beside the agent"),
         (["loss=sac", "+temperature={start: 1.0, least: 0.0, entropy: auto}", "+critics=2"],
          "learns from what is stored, and here nothing is"),
         (["actors=1", "distributed=ray", "address=127.0.0.1:1", *MARKET],

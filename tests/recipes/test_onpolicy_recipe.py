@@ -26,8 +26,10 @@ SCALES = ["normalise.observations=true", "normalise.rewards=true"]
         ([*MARKET, "env.actions=discrete", "loss=reinforce"], 384),
         ([*GRID, "loss=vtrace", *SCALES], 832),
         ([*POLE, "loss=a2c", *SCALES, "max_kl=0.05", "actor_average=0.1"], 832),
+        ([*MARKET, "icm=on", "icm.warmup_frames=64", "shaping=learned", "objectives=regime"], 384),
+        ([*GRID, "loss=vtrace", "icm=on", "icm.warmup_frames=64", "shaping=learned"], 832),
     ],
-    ids=["market", "window", "names", "stretches", "cartpole"],
+    ids=["market", "window", "names", "stretches", "cartpole", "paid", "stretches paid"],
 )
 def test_a_run_resumes_bit_for_bit(tmp_path, settings, stop_at):
     whole = done("onpolicy", tmp_path / "whole", *settings)
@@ -63,10 +65,9 @@ def test_a_run_begins_with_anothers_networks(tmp_path):
     [
         ("onpolicy", ["loss=sac", "+temperature={start: 1.0, least: 0.0, entropy: auto}",
                       "+critics=2"], "learns from what is stored, and here nothing is"),
-        ("onpolicy", ["icm=on"], "icm: curiosity pays"),
         ("onpolicy", ["her=on"], "her=off"),
-        ("onpolicy", ["objectives=fixed"], "objectives=off"),
-        ("onpolicy", ["shaping=hand"], "shaping=off"),
+        ("onpolicy", ["objectives=learned"], "take objectives=fixed or regime"),
+        ("onpolicy", ["env=garleanu_pedersen", "objectives=pareto"], "take objectives=fixed"),
         ("onpolicy", ["epochs=0"], "epochs must be a whole number of at least 1"),
         ("onpolicy", ["max_kl=0"], "max_kl must be above 0"),
         ("onpolicy", ["lmbda=1.5"], "lmbda"),

@@ -67,5 +67,7 @@ class Alone:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Goes on where :meth:`state_dict` left off."""
+        if "stretches" not in state:
+            raise ValueError("this run had actors apart, and goes on with some: actors=1 or more")
         self.stretches.load_state_dict(state["stretches"])
         self.past = deque((each.clone() for each in state["past"]), maxlen=self.lag + 1)

@@ -55,6 +55,14 @@ class Crew(Protocol):
         """Goes on where :meth:`state_dict` left off."""
 
 
+def check_apart(state: Mapping[str, Any]) -> None:
+    """Refuses what a learner that collected by itself saved."""
+    if "begun" not in state:
+        raise ValueError(
+            "this run collected in the learner's own process, and goes on so alone: actors=0"
+        )
+
+
 def seed_of(seed: int, begun: int) -> int:
     """Of the ``begun``-th actor of a run: one that is begun anew draws anew.
 
@@ -64,5 +72,5 @@ def seed_of(seed: int, begun: int) -> int:
 
 
 def below_each_other(stretches: list[TensorDictBase]) -> TensorDictBase:
-    """``[N, T]`` each, in memory of their own."""
-    return torch.cat(stretches) if len(stretches) > 1 else stretches[0].clone()
+    """``[N, T]`` each."""
+    return torch.cat(stretches) if len(stretches) > 1 else stretches[0]

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from tempfile import TemporaryDirectory
 from types import ModuleType
 from typing import Any
 
@@ -26,6 +27,7 @@ from trading_torchrl.actors.crew import (
     ActorError,
     Delivery,
     below_each_other,
+    check_apart,
     seed_of,
 )
 from trading_torchrl.actors.processes import Make
@@ -55,6 +57,8 @@ def _ray(address: str | None) -> ModuleType:
 
 def _answers(address: str | None) -> None:
     """Refuses an address where nobody listens; Ray would go on trying for minutes."""
+    if address and "://" in address:
+        raise ValueError("take host:6379, or auto for a cluster that runs on this machine")
     host, colon, port = (address or "").rpartition(":")
     if colon and port.isdecimal():
         socket.create_connection((host, int(port)), timeout=10).close()
@@ -70,7 +74,10 @@ class Collects:
 
     def __init__(self, make: Make, seed: int) -> None:
         torch.set_num_threads(1)
-        self.stretches = make(seed)
+        try:
+            self.stretches = make(seed)
+        except SystemExit as refused:  # by which Ray would only know that it ended
+            raise RuntimeError(str(refused)) from refused
 
     def where(self) -> str:
         """Process and node."""
@@ -99,6 +106,10 @@ class Place:
         """to come: where it is"""
         self.failures = 0
         """ends in a row without a delivery"""
+        self.turn = 0
+        """the how manieth actor here"""
+        self.lost: float | None = None
+        """when the one before ended, until this one delivers"""
 
 
 class OnRay:
@@ -142,10 +153,11 @@ class OnRay:
         self.make, self.actor, self.address, self.seed = make, actor, address, seed
         self.ahead, self.max_lag, self.tell = ahead, max_lag, tell
         self.places = [Place(number) for number in range(count)]
-        self.asked: dict[Any, Place] = {}
-        """what is to come, oldest first"""
+        self.asked: dict[Any, tuple[Place, int]] = {}
+        """what is to come, oldest first: from where, and from which actor there"""
         self.version = self.begun = self.replaced = self.dropped = 0
-        self.running = False
+        self.connected = self.running = False
+        self.folder: TemporaryDirectory[str] | None = None
 
     def publish(self) -> None:
         """One update more."""
@@ -154,8 +166,13 @@ class OnRay:
 
     def take(self, count: int) -> Delivery:
         """So many deliveries, oldest first."""
+        if not self.connected:
+            self._connect()
         if not self.running:
-            self._start()
+            self.running = True
+            self.weights = self.ray.put(packed(self.actor).numpy())
+            for place in self.places:
+                self._begin(place)
         taken: list[tuple[TensorDictBase, int]] = []
         last = time.monotonic()
         while len(taken) < count:
@@ -163,16 +180,20 @@ class OnRay:
             if not done and time.monotonic() - last > PATIENCE:
                 raise ActorError(f"no actor has delivered anything for {PATIENCE:.0f} seconds")
             for coming in done:
-                place = self.asked.pop(coming)
+                place, turn = self.asked.pop(coming)
                 try:
                     version, shape, named = self.ray.get(coming)
                 except self.ray.exceptions.RayTaskError as error:
                     raise ActorError(f"actor {place.number} failed:\n{error}") from error
                 except self.ray.exceptions.RayError as error:
-                    self._replace(place, error)
+                    if turn == place.turn:  # else it is known
+                        self._replace(place, error)
                     continue
-                last, place.failures = time.monotonic(), 0
-                self._ask(place)
+                last = time.monotonic()
+                if turn == place.turn:
+                    place.failures = 0
+                    self._told(place)
+                    self._ask(place)
                 if self.max_lag is not None and self.version - version > self.max_lag:
                     self.dropped += 1
                 else:
@@ -180,12 +201,13 @@ class OnRay:
         lags = [self.version - version for _, version in taken]
         return Delivery(below_each_other([rows for rows, _ in taken]), lags)
 
-    def _start(self) -> None:
+    def _connect(self) -> None:
         own: dict[str, Any] = {}
         if self.address is None:
+            self.folder = TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True)
             own = {
                 "num_cpus": len(self.places), "include_dashboard": False,
-                "object_store_memory": STORE_BYTES,
+                "object_store_memory": STORE_BYTES, "_temp_dir": self.folder.name,
             }  # fmt: skip
         # What the learner can import its actors can, on this machine and where it is as there.
         there = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
@@ -202,30 +224,35 @@ class OnRay:
         finally:  # it takes the signal for itself, which is the learner's
             if threading.current_thread() is threading.main_thread():
                 signal.signal(signal.SIGTERM, before)
-        self.running = True
+        self.connected = True
         processors = int(self.ray.cluster_resources().get("CPU", 0))
         if processors < len(self.places):
             raise ActorError(
                 f"the cluster has {processors} processors for {len(self.places)} actors of one"
                 " each: take fewer, or add nodes"
             )
-        self.weights = self.ray.put(packed(self.actor).numpy())
         self.remote = self.ray.remote(num_cpus=1, max_restarts=0)(Collects)
-        for place in self.places:
-            self._begin(place)
 
     def _begin(self, place: Place) -> None:
         place.handle = self.remote.remote(self.make, seed_of(self.seed, self.begun))
         place.where = place.handle.where.remote()
         self.begun += 1
+        place.turn += 1
         for _ in range(self.ahead):
             self._ask(place)
 
     def _ask(self, place: Place) -> None:
-        self.asked[place.handle.collect.remote(self.version, self.weights)] = place
+        coming = place.handle.collect.remote(self.version, self.weights)
+        self.asked[coming] = place, place.turn
+
+    def _told(self, place: Place) -> None:
+        """Of a successor's first delivery."""
+        if place.lost is not None:
+            waited, place.lost = time.monotonic() - place.lost, None
+            self.tell(f"actor {place.number} delivers again, {waited:.1f} seconds later")
 
     def _replace(self, place: Place, error: Exception) -> None:
-        self.asked = {coming: one for coming, one in self.asked.items() if one is not place}
+        place.lost = time.monotonic()
         try:
             where = self.ray.get(place.where, timeout=1.0)
         except Exception:
@@ -240,7 +267,11 @@ class OnRay:
                 f"{said}, for the {place.failures}. time without delivering anything:\n{error}"
             )
         self.replaced += 1
-        self.tell(f"{said} Another takes its place")
+        left = int(self.ray.cluster_resources().get("CPU", 0))
+        follows = "Another takes its place"
+        if left < len(self.places):
+            follows = f"Another waits for one: {left} processors are left for {len(self.places)}"
+        self.tell(f"{said} {follows}")
         self._begin(place)
 
     def waiting(self) -> int:
@@ -251,23 +282,36 @@ class OnRay:
 
     def close(self) -> None:
         """Ends all actors, and the cluster if it was begun here."""
-        if not self.running:
-            return
-        self.running = False
+        self._end()
+        if self.connected:
+            self.connected = False
+            self.ray.shutdown()
+        if self.folder is not None:
+            self.folder.cleanup()
+
+    def _end(self) -> None:
+        """All actors."""
         for place in self.places:
             if place.handle is not None:
                 self.ray.kill(place.handle)
+                place.handle = None
         self.asked.clear()
-        self.ray.shutdown()
+        self.running = False
 
     def state_dict(self) -> dict[str, Any]:
         """How many were begun: those of a run that is gone on with draw anew."""
         return {"begun": self.begun, "replaced": self.replaced, "dropped": self.dropped}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes on where :meth:`state_dict` left off; to be called before anything is taken."""
-        self.begun, self.replaced = state["begun"], state["replaced"]
-        self.dropped = state["dropped"]
+        """Goes on where :meth:`state_dict` left off, by the policy as it is then.
+
+        Actors that run are ended: what they have and act by is not of that time.
+        """
+        check_apart(state)
+        self._end()
+        self.begun = max(self.begun, state["begun"])  # nobody draws what another has drawn
+        self.replaced = max(self.replaced, state["replaced"])
+        self.dropped = max(self.dropped, state["dropped"])
 
 
 def _rows(named: Mapping[Any, np.ndarray], shape: tuple[int, ...]) -> TensorDictBase:

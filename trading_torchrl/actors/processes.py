@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import signal
+import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -22,6 +24,7 @@ from trading_torchrl.actors.crew import (
     ActorError,
     Delivery,
     below_each_other,
+    check_apart,
     seed_of,
 )
 from trading_torchrl.actors.stretches import Stretches
@@ -63,9 +66,26 @@ class Board:
                 return version, weights
 
 
+@contextmanager
+def deaf() -> Iterator[None]:
+    """Signals to end are for the learner, which ends its actors; what is begun within ignores them.
+
+    From its first moment: a group of processes gets Ctrl-C while some are still being begun.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    both = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(each, signal.SIG_IGN) for each in both]
+    try:
+        yield
+    finally:
+        for each, handler in zip(both, before, strict=True):
+            signal.signal(each, handler)
+
+
 def act(make: Make, seed: int, slots: list[TensorDictBase], board: Board, pipe: Connection) -> None:
     """An actor's life: fills the slots that it is given, until nobody listens any more."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the learner, which ends this
     torch.set_num_threads(1)
     try:
         stretches = make(seed)
@@ -98,6 +118,8 @@ class Actor:
         """ends in a row without a delivery"""
         self.process: Any = None
         """while it runs"""
+        self.lost: float | None = None
+        """when the one before ended, until this one delivers"""
 
     def begin(self, make: Make, seed: int, board: Board) -> None:
         """In a new process."""
@@ -105,7 +127,8 @@ class Actor:
         self.pipe, theirs = context.Pipe()
         arguments = (make, seed, self.slots, board, theirs)
         self.process = context.Process(target=act, args=arguments, daemon=True)
-        self.process.start()
+        with deaf():
+            self.process.start()
         theirs.close()  # or the end of the process would not be seen
         for slot in set(range(len(self.slots))) - self.filled:
             self.fill(slot)
@@ -179,9 +202,11 @@ class Processes:
         """So many deliveries, oldest first."""
         if not self.running:
             self.running = True
+            atexit.register(self.close)  # before Python waits for what is still running
             for each in self.actors:
                 self._begin(each)
-        taken: list[tuple[Actor, int, int]] = []
+        taken: list[TensorDictBase] = []
+        lags: list[int] = []
         last = time.monotonic()
         while len(taken) < count:
             if self._listen(0.0 if self.ready else 1.0):
@@ -189,26 +214,16 @@ class Processes:
             if time.monotonic() - last > PATIENCE:
                 raise ActorError(f"no actor has delivered anything for {PATIENCE:.0f} seconds")
             if self.ready:
-                which = self.ready.popleft()
-                if self.max_lag is not None and self._lag(which) > self.max_lag:
+                actor, slot, version = self.ready.popleft()
+                lag = int(self.board.version) - version
+                if self.max_lag is not None and lag > self.max_lag:
                     self.dropped += 1
-                    self._again(which)
                 else:
-                    taken.append(which)
-        lags = [self._lag(each) for each in taken]
-        rows = below_each_other([actor.slots[slot] for actor, slot, _ in taken])
-        for which in taken:
-            self._again(which)
-        return Delivery(rows, lags)
-
-    def _lag(self, which: tuple[Actor, int, int]) -> int:
-        return int(self.board.version) - which[2]
-
-    def _again(self, which: tuple[Actor, int, int]) -> None:
-        """Its slot may be filled anew."""
-        actor, slot, _ = which
-        actor.filled.discard(slot)
-        actor.fill(slot)
+                    taken.append(actor.slots[slot].clone())
+                    lags.append(lag)
+                actor.filled.discard(slot)
+                actor.fill(slot)
+        return Delivery(below_each_other(taken), lags)
 
     def _listen(self, seconds: float) -> bool:
         """Notes what came in, replaces who ended; whether anything was delivered."""
@@ -226,12 +241,16 @@ class Processes:
             slot, version = said
             actor.filled.add(slot)
             actor.failures = 0
+            if actor.lost is not None:
+                waited, actor.lost = time.monotonic() - actor.lost, None
+                self.tell(f"actor {actor.number} delivers again, {waited:.1f} seconds later")
             self.ready.append((actor, slot, version))
             delivered = True
         return delivered
 
     def _replace(self, actor: Actor) -> None:
         number, process = actor.number, actor.process.pid
+        actor.lost = time.monotonic()
         code = actor.end()
         actor.failures += 1
         said = f"actor {number} (process {process}) ended with exit code {code}"
@@ -250,6 +269,8 @@ class Processes:
 
     def waiting(self) -> int:
         """Deliveries that nobody took yet."""
+        if self.running:
+            self._listen(0.0)
         return len(self.ready)
 
     @property
@@ -264,12 +285,23 @@ class Processes:
             each.pipe.close()  # all at once, so that they end beside each other
         for each in running:
             each.end()
+            each.filled.clear()
+        self.ready.clear()
+        self.running = False
+        atexit.unregister(self.close)
 
     def state_dict(self) -> dict[str, Any]:
         """How many were begun: those of a run that is gone on with draw anew."""
         return {"begun": self.begun, "replaced": self.replaced, "dropped": self.dropped}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes on where :meth:`state_dict` left off; to be called before anything is taken."""
-        self.begun, self.replaced = state["begun"], state["replaced"]
-        self.dropped = state["dropped"]
+        """Goes on where :meth:`state_dict` left off, by the policy as it is then.
+
+        Actors that run are ended: what they have and act by is not of that time.
+        """
+        check_apart(state)
+        self.close()
+        self.board.write(packed(self.actor))
+        self.begun = max(self.begun, state["begun"])  # nobody draws what another has drawn
+        self.replaced = max(self.replaced, state["replaced"])
+        self.dropped = max(self.dropped, state["dropped"])

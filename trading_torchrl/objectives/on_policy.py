@@ -53,7 +53,8 @@ class OnPolicyLoss(LossModule):
     :meth:`estimate` says of a batch ``[N, T]``, as a collector hands it over, what its steps were
     worth and how likely they were; :meth:`forward` learns from any rows of it, ``[*]``. A subclass
     says by :meth:`objective` what the actor follows. Positions that a mask
-    (:attr:`loss_mask_key`) leaves out count in no loss.
+    (:attr:`loss_mask_key`) leaves out count in no loss; advantages still look across them, so that
+    what stands before them should be the end of an episode.
 
     Args:
         actor_network: a policy with a distribution.
@@ -206,7 +207,8 @@ class OnPolicyLoss(LossModule):
         log_ratio = log_prob - tensordict.get(self.tensor_keys.sample_log_prob)
         if self.normalise:
             counted = advantage[rows]
-            advantage = (advantage - counted.mean()) / counted.std().clamp(min=1e-8)
+            deviation = counted.std(correction=min(counted.numel() - 1, 1))  # a row alone has none
+            advantage = (advantage - counted.mean()) / deviation.clamp(min=1e-8)
         with torch.set_grad_enabled(self.entropy > 0 and torch.is_grad_enabled()):
             entropy = entropy_of(policy)
         misfit = value - target

@@ -63,6 +63,10 @@ class PPOLoss(OnPolicyLoss):
         return {"clipped": ((ratio - 1).abs() > self.clip).to(ratio.dtype).mean()}
 
 
+FURTHEST = 1e8
+"""By what a price may be above or below the first."""
+
+
 class PPOKLLoss(OnPolicyLoss):
     """PPO with a price on divergence that adapts to a divergence aimed at.
 
@@ -97,7 +101,7 @@ class PPOKLLoss(OnPolicyLoss):
         for name, value in (("aim", aim), ("price", price)):
             if not 0 < value < float("inf"):
                 raise ValueError(f"{name} must be above 0, got {value}")
-        self.aim = aim
+        self.aim, self.first = aim, price
         self.register_buffer("price", torch.tensor(float(price)))
         self.register_buffer("_last", torch.tensor(float(aim)))
 
@@ -116,3 +120,5 @@ class PPOKLLoss(OnPolicyLoss):
             self.price.mul_(2)
         elif self._last < self.aim / 1.5:
             self.price.div_(2)
+        # For ever nothing, or more than can be counted, it must not become.
+        self.price.clamp_(self.first / FURTHEST, self.first * FURTHEST)
