@@ -1,12 +1,13 @@
 """kill -9 of actors and of their learner: what goes on, how soon, what is lost, what is left.
 
-    python results/kill_actors.py           # 20 kills of actors, 4 of learners, some minutes
+    python results/kill_actors.py           # 30 kills of actors, 6 of learners, some minutes
 
-Runs are `python recipes/impala.py actors=2`, in processes and on a Ray cluster that it begins. An
-actor drawn at random is killed; the time counts until as many run as before, the new one among
-them, and the learner has learned more. Then the learner is killed: the run's newest checkpoint is
-compared with the frames it had reported, everything that it began has to end, nothing may be left
-in `/dev/shm`, and the run must go on.
+Runs are `python recipes/impala.py actors=2`: Garleanu-Pedersen and the synthetic market in
+processes, and Garleanu-Pedersen on a Ray cluster that the recipe begins. An actor drawn at random
+is killed; the time counts until its successor has delivered a stretch, two run again and the
+learner has learned more. Then the learner is killed: the run's newest checkpoint is compared with
+the frames it had reported, everything that it began has to end, nothing may be left in `/dev/shm`,
+and the run must go on.
 """
 
 import json
@@ -28,12 +29,19 @@ from tqdm import tqdm
 
 FRAMES, EVERY, BATCH = 200_000_000, 20_480, 2_048
 SETTINGS = [
-    "env=garleanu_pedersen", "threads=1", "hidden=[16]", "actors=2", f"checkpoint_every={EVERY}",
+    "threads=1", "hidden=[16]", "actors=2", f"checkpoint_every={EVERY}", "alerts=none",
     "evaluate_every=200_000_000", f"log_every={BATCH}", f"total_frames={FRAMES}",
 ]  # fmt: skip
+GP, MARKET = "garleanu_pedersen", "long_short"
+RUNS = {
+    "in processes": ("processes", GP),
+    "in processes, market": ("processes", MARKET),
+    "on Ray": ("ray", GP),
+}
 KINDS = {"processes": "multiprocessing.spawn", "ray": "ray::Collects"}
 """By what the processes of actors are known."""
 OF_RAY = ("ray::", "raylet/raylet", "gcs_server")
+LOUD = {"TQDM_MININTERVAL": "0.05", "PYTHONUNBUFFERED": "1"}
 KILLS, LEARNERS = 10, 2
 RECOVERS, ENDS, OWN_ENDS = 15.0, 15.0, 120.0
 """Seconds; the last for what Ray itself began, which notices by itself."""
@@ -63,14 +71,14 @@ def until(what: Callable[[], bool], seconds: float, said: str) -> float:
 class Watched:
     """A run, and what can be seen of it from outside."""
 
-    def __init__(self, folder: Path, kind: str, resume: bool) -> None:
+    def __init__(self, folder: Path, kind: str, env: str, resume: bool) -> None:
         self.folder, self.kind, self.progress = folder, kind, folder.with_suffix(".progress")
         self.before = set(running((KINDS[kind],)))
-        given = [*SETTINGS, f"distributed={kind}"]
+        given = [*SETTINGS, f"distributed={kind}", f"env={env}"]
         with open(self.progress, "w") as told:
             self.process = subprocess.Popen(
                 command("impala", folder, given, resume), stdout=told, stderr=told,
-                start_new_session=True, env=os.environ | {"TQDM_MININTERVAL": "0"},
+                start_new_session=True, env=os.environ | LOUD,
             )  # fmt: skip
 
     def actors(self) -> set[int]:
@@ -86,6 +94,10 @@ class Watched:
             found = re.findall(rf"(\d+)/{FRAMES}", told.read().decode(errors="replace"))
         return int(found[-1]) if found else 0
 
+    def again(self) -> int:
+        """How often an actor's successor delivered for the first time."""
+        return self.progress.read_text(errors="replace").count(" delivers again, ")
+
     def saved(self) -> int:
         """Frames of its newest checkpoint."""
         names = [path.stem for path in (self.folder / "checkpoints").glob("frames_*.pt")]
@@ -100,16 +112,11 @@ class Watched:
 
 def kill_actor(run: Watched, draw: random.Random) -> float:
     """Seconds until all is as before."""
-    actors = run.actors()
-    victim = draw.choice(sorted(actors))
+    before, victim = run.again(), draw.choice(sorted(run.actors()))
     os.kill(victim, signal.SIGKILL)
     began = time.monotonic()
-
-    def again() -> bool:
-        now = run.actors()
-        return len(now) >= 2 and victim not in now and bool(now - actors)
-
-    until(again, 120, "another actor")
+    until(lambda: run.again() > before, 120, "another actor's delivery")
+    until(lambda: len(run.actors()) == 2 and victim not in run.actors(), 120, "another actor")
     beyond = run.frames()
     until(partial(run.learns, beyond), 60, "more frames")
     return time.monotonic() - began
@@ -132,14 +139,14 @@ def kill_learner(run: Watched, before: set[int], shared: set[str]) -> dict[str, 
 def main() -> None:
     """Kills, and tells."""
     rows = []
-    bar = tqdm(total=len(KINDS) * (KILLS + LEARNERS), desc="kills")
-    for kind in KINDS:
+    bar = tqdm(total=len(RUNS) * (KILLS + LEARNERS), desc="kills")
+    for where, (kind, env) in RUNS.items():
         draw, waits, losses = random.Random(0), list[float](), list[dict[str, Any]]()
         with tempfile.TemporaryDirectory() as place:
             folder = Path(place) / "run"
             for turn in range(LEARNERS):
                 before, shared = set(running(OF_RAY)), set(os.listdir("/dev/shm"))
-                run = Watched(folder, kind, resume=turn > 0)
+                run = Watched(folder, kind, env, resume=turn > 0)
                 try:
                     until(partial(run.learns, run.saved() + 2 * EVERY), 120, "a start")
                     for _ in range(KILLS // LEARNERS):
@@ -149,7 +156,7 @@ def main() -> None:
                     bar.update()
                 finally:
                     run.process.kill()
-            stop = f"stop_at={Watched.saved(run) + EVERY}"
+            stop = f"stop_at={run.saved() + EVERY}"
             again = subprocess.run(
                 [*command("impala", folder, [], resume=True), stop],
                 capture_output=True, text=True,
@@ -157,7 +164,6 @@ def main() -> None:
             if again.returncode:
                 raise SystemExit(again.stderr[-2_000:])
             replaced = json.loads((folder / "metrics.json").read_text())["runtime"]["replaced"]
-        where = {"processes": "in processes", "ray": "on Ray"}[kind]
         lost = max(each["lost"] for each in losses)
         left = sorted({name for each in losses for name in each["left"]})
         ends = max(each["actors"] for each in losses)

@@ -55,8 +55,11 @@ EXPERIMENTS = (
     "learn_options",
     "learn_onpolicy",
     "kills",
+    "kill_actors",
 )
-TRAINING = tuple(name for name in EXPERIMENTS if name.startswith("learn_") or name == "kills")
+TRAINING = tuple(
+    name for name in EXPERIMENTS if name.startswith("learn_") or name.startswith("kill")
+)
 
 
 def fingerprint(asked: str) -> str:

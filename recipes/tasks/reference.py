@@ -50,7 +50,7 @@ class Reference:
         name = settings.pop("problem")
         if name not in PROBLEMS:
             raise ValueError(f"env.problem is one of {', '.join(PROBLEMS)}; got {name!r}")
-        if settings.get("action", "continuous") != "continuous":
+        if settings.get("action", "continuous") == "discrete":
             raise ValueError(
                 f"env.action={settings['action']} is a choice that no loss here is for: take"
                 " env.actions=discrete"
