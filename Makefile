@@ -35,7 +35,7 @@ types: $(READY)  ## type checks
 results: $(READY) ## every figure of docs/results.md: hours, resumable
 	$(BIN)/python results/run.py
 
-benchmark: $(READY) ## speed and memory against other libraries: fifty minutes
+benchmark: $(READY) ## speed and memory against other libraries: an hour
 	$(BIN)/python benchmarks/environment.py
 	$(BIN)/python benchmarks/loading.py
 	$(BIN)/python benchmarks/gym_view.py
@@ -43,6 +43,8 @@ benchmark: $(READY) ## speed and memory against other libraries: fifty minutes
 	$(BIN)/python benchmarks/time_to_optimum.py
 	$(BIN)/python benchmarks/exploring.py
 	$(BIN)/python benchmarks/option_steps.py
+	$(BIN)/python benchmarks/onpolicy.py
+	$(BIN)/python benchmarks/distributed.py
 
 clean:           ## removes the virtual environment and what was made
 	rm -rf $(VENV) outputs results/.cache
