@@ -162,7 +162,8 @@ class OnRay:
     def publish(self) -> None:
         """One update more."""
         self.version += 1
-        self.weights = self.ray.put(packed(self.actor).numpy())
+        if self.running:  # else they are handed on when actors begin
+            self.weights = self.ray.put(packed(self.actor).numpy())
 
     def take(self, count: int) -> Delivery:
         """So many deliveries, oldest first."""
