@@ -66,7 +66,7 @@ class Parts:
 
 def drawn(paths: int, bars: int, seed: int, knobs: Knobs) -> Market:
     """A synthetic market of so many bars after the warm-up."""
-    return with_features(synthetic_market(paths, bars + WARMUP, seed, knobs), slow_features)
+    return synthetic_market(paths, bars + WARMUP, seed, knobs, [slow_features])
 
 
 def parts_of(market: Mapping[str, Any]) -> Parts:

@@ -327,6 +327,7 @@ def test_refusals_name_what_is_wrong(make_market):
         with_features(market, after(bad))
     with pytest.raises(MarketError, match=r"'mine'.* is inf for S0 at 2000-01-03T00:00:00"):
         with_features(market, after(torch.full((30, 2), 1e39, dtype=torch.float64)))
+    with_features(market, after(torch.full((30, 2), 3e38)))  # finite, though their sum is not
     with pytest.raises(MarketError, match=r"'mine'.* shape \[30\].* \[30, 2\]"):
         with_features(market, after(torch.zeros(30)))
     with pytest.raises(MarketError, match=r"'mine'.* is a ndarray.* must be a tensor"):

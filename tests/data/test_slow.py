@@ -28,7 +28,10 @@ def test_against_loops():
 
 
 def test_they_stand_behind_the_others():
-    market = with_features(synthetic_market(2, 200), slow_features)
+    market = synthetic_market(2, 200, functions=[slow_features])
     assert market.features is not None
+    later = with_features(synthetic_market(2, 200), slow_features)
+    assert torch.equal(market.features, later.features)
+    assert market.feature_names == later.feature_names
     assert market.features.shape[-1] == 26 + 5
     assert torch.isfinite(market.features).all()

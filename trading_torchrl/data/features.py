@@ -173,9 +173,11 @@ def with_features(market: Market, *extra: FeatureFunction) -> Market:
     shape = (len(market), len(market.symbols), len(origin))
     features = torch.empty(shape, dtype=torch.float32, device=market.close.device)
     columns = (values for _, group in groups for values in group.values())
-    for index, (name, values) in enumerate(zip(origin, columns, strict=True)):
+    for index, values in enumerate(columns):
         features[..., index] = values
-        _check_finite(name, origin[name], features[..., index], market)
+    if not features.sum().isfinite():  # reads all in a row, where one by one is ten times slower
+        for index, (name, source) in enumerate(origin.items()):
+            _check_finite(name, source, features[..., index], market)
     names = tuple(origin)
     return replace(market, features=features, feature_names=names, warmup=WARMUP - 1)
 

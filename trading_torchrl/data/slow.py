@@ -29,8 +29,8 @@ def slow_features(market: Market) -> dict[str, Tensor]:
         Float64 ``[T, S]`` each, for :func:`~trading_torchrl.data.with_features`.
 
     Example:
-        >>> from trading_torchrl.data import synthetic_market, with_features
-        >>> market = with_features(synthetic_market(2, 300), slow_features)
+        >>> from trading_torchrl.data import synthetic_market
+        >>> market = synthetic_market(2, 300, functions=[slow_features])
         >>> market.feature_names[-5:]
         ('return_60', 'volatility_60', 'signal_mean', 'sentiment_mean', 'confidence_mean')
     """

@@ -98,6 +98,7 @@ def synthetic_market(
     bars: int = 20_000,
     seed: int = 0,
     knobs: Knobs | None = None,
+    functions: Sequence[FeatureFunction] = (),
     **turned: object,
 ) -> Market:
     """Draws a market of independent symbols, features included.
@@ -111,6 +112,7 @@ def synthetic_market(
         bars: bars of each.
         seed: any non-negative integer.
         knobs: see :class:`Knobs`; single ones can be turned by keyword.
+        functions: further features, see :func:`~trading_torchrl.data.with_features`.
 
     Example:
         >>> market = synthetic_market(symbols=2, bars=1_000, seed=0, noise=0.2)
@@ -124,7 +126,8 @@ def synthetic_market(
         )
     knobs = replace(knobs or Knobs(), **turned)  # type: ignore[arg-type]
     paths = {f"SYN{each:03d}": _path(bars, (seed, each), knobs) for each in range(symbols)}
-    return with_features(_market(paths, bars, ("signal", "sentiment", "confidence")))
+    market = _market(paths, bars, ("signal", "sentiment", "confidence"))
+    return with_features(market, *functions)
 
 
 def named_market(

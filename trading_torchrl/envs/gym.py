@@ -23,7 +23,6 @@ from tensordict import NestedKey, TensorDictBase
 from torch import Tensor
 from torchrl.envs import EnvBase, TransformedEnv
 
-from trading_torchrl.data.features import with_features
 from trading_torchrl.data.market import Market
 from trading_torchrl.data.synthetic import synthetic_market
 from trading_torchrl.envs.gym_spaces import spaces_of
@@ -253,7 +252,7 @@ def problem_vector(
 @cache
 def small_market() -> Market:
     """What is traded where no market is given; the same one for all who ask."""
-    return with_features(synthetic_market(symbols=5, bars=20_000, seed=0))
+    return synthetic_market(symbols=5, bars=20_000, seed=0)
 
 
 def _shown_besides(core: EnvBase) -> dict[str, NestedKey]:
