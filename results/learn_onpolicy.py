@@ -23,7 +23,7 @@ PPO = {
     "Garleanu-Pedersen": [GP],
     "Garleanu-Pedersen, reward (p + 3 noise) x": [GP, "+env.reward_noise=3.0"],
     "Garleanu-Pedersen, std 0.5 at first": [GP, "std=0.5"],
-    "market": ["env=long_short", "evaluate_every=100_000"],
+    "market": ["env=long_short", "evaluate_every=200_000"],
     "market, names": ["env=long_short", "env.actions=discrete"],
 }
 LEARNERS = {
@@ -148,7 +148,7 @@ def main() -> None:
         for lag in (0, *LAGS)
         for name, loss in LEARNERS.items()
     }
-    market = ["env=long_short", "evaluate_every=100_000"]
+    market = ["env=long_short", "evaluate_every=200_000"]
     known = {"known": [GP], "known, lag 4": [GP, "lag=4"], "market": market}
     learned = train_all({**apart, **known}, "impala")
     sac = train_all({"market": ["env=long_short"]})["market"]
