@@ -3,13 +3,14 @@
     python benchmarks/distributed.py               # five minutes
     python benchmarks/distributed.py --quick       # a look
 
-Each row is `recipes/impala.py` on the synthetic market, 128 accounts an actor and stretches of 16
-steps, V-trace, one update a delivery: in the learner's process, with 1, 2 and 4 actors in
-processes, and with as many on a Ray cluster that is begun here. All have one thread. A machine of
-few cores has no place for many actors; what many would do is simulated from what was measured of
-one: how long a stretch takes, how long the learner takes with it and how large it is. In the
-simulation every actor has a core of its own, stretches and weights of all share one line to the
-learner, and an actor that has two stretches waiting waits as well. Nothing else should run.
+Each row learns on the synthetic market with what `recipes/impala.py` has for it: 1,024 accounts an
+actor and stretches of 4 steps, V-trace, one update a delivery; in the learner's process, with 1, 2
+and 4 actors in processes, and with as many on a Ray cluster that is begun here. All have one
+thread. A machine of few cores has no place for many actors; what many would do is simulated from
+what was measured of one: how long a stretch takes, how long the learner takes with it and how large
+it is. In the simulation every actor has a core of its own, stretches and weights of all share one
+line to the learner, and an actor that has two stretches waiting waits as well. Nothing else should
+run.
 """
 
 import argparse
@@ -39,7 +40,7 @@ from trading_torchrl.machine import processor
 from trading_torchrl.modules import make_actor, make_value
 from trading_torchrl.objectives import VTraceLoss
 
-ACCOUNTS, STEPS, AHEAD = 128, 16, 2
+ACCOUNTS, STEPS, AHEAD = 1_024, 4, 2
 COUNTS, MANY = (1, 2, 4), (1, 2, 4, 8, 16, 32, 64, 128, 512)
 NETWORKS = {"1 Gbit/s": 1e9 / 8, "10 Gbit/s": 1e10 / 8, "100 Gbit/s": 1e11 / 8}
 FULL = 0.98
