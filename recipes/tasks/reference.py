@@ -23,6 +23,7 @@ from trading_torchrl.envs.reference import (
     GridWorld,
     SameBits,
     optimum_share,
+    scores,
 )
 
 PROBLEMS = (
@@ -66,6 +67,8 @@ class Reference:
         self.kind: str | int = "target"
         self.actions = 1
         self.best: BestOnGrid | None = None
+        self._best_scores: dict[tuple[int, int], Tensor] = {}
+        """by how many episodes and their seed: the same at every evaluation"""
         if not self.problem.action_spec.dtype.is_floating_point:
             self.actions = self.kind = int(self.problem.action_spec.n)
             if actions != "discrete":
@@ -109,8 +112,10 @@ class Reference:
         In a martingale the optimum is 0 and the share not defined: there is the score.
         """
         asked: dict[str, Any] = {"episodes": episodes, "seed": seed}
-        if self.best is not None:
-            asked["best"] = self.best.policy()
+        if (episodes, seed) not in self._best_scores:
+            best = self.best.policy() if self.best else None
+            self._best_scores[episodes, seed] = scores(best, self.env, **asked)
+        asked["best"] = self._best_scores[episodes, seed]
         found = optimum_share(policy, self.env, **asked)
         exploring = optimum_share(explores(policy), self.env, **asked)
         env = deepcopy(self.env)

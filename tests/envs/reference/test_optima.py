@@ -20,6 +20,7 @@ from trading_torchrl.envs.reference import (
     Rule,
     SparseMaze,
     optimum_share,
+    scores,
 )
 
 
@@ -167,6 +168,18 @@ def test_optimum_share_sees_through_transforms() -> None:
     transforms = Compose(RewardScaling(0, 10.0), RewardSum(), StepCounter(10))
     wrapped = TransformedEnv(env, transforms)
     assert optimum_share(env.policy_of(env.myopic_rule), wrapped) == plain
+
+
+def test_optimum_share_takes_scores_of_the_best_that_are_known() -> None:
+    env = GarleanuPedersen(8, steps=50)
+    myopic = env.policy_of(env.myopic_rule)
+    best = scores(None, env, episodes=32, seed=7)
+    assert optimum_share(myopic, env, episodes=32, seed=7, best=best) == optimum_share(
+        myopic, env, episodes=32, seed=7
+    )
+    assert optimum_share(myopic, env, episodes=32, seed=7, best=2 * best).share == pytest.approx(
+        optimum_share(myopic, env, episodes=32, seed=7).share / 2
+    )
 
 
 def test_walks_that_are_hardly_worth_it_are_still_the_shortest() -> None:

@@ -10,7 +10,7 @@ from trading_torchrl.envs.reference.merton import Merton
 from trading_torchrl.envs.reference.ou_spread import OUSpread
 from trading_torchrl.envs.reference.problem import ReferenceProblem
 from trading_torchrl.envs.reference.room_options import room_options, single_moves
-from trading_torchrl.envs.reference.share import Share, optimum_share
+from trading_torchrl.envs.reference.share import Share, optimum_share, scores
 from trading_torchrl.envs.reference.worlds import Chain, FourRooms, SparseMaze
 
 __all__ = [
@@ -33,5 +33,6 @@ __all__ = [
     "SparseMaze",
     "optimum_share",
     "room_options",
+    "scores",
     "single_moves",
 ]

@@ -44,7 +44,7 @@ def optimum_share(
     episodes: int = 64,
     seed: int = 1_000_000,
     progress: bool = False,
-    best: Policy | None = None,
+    best: Policy | Tensor | None = None,
 ) -> Share:
     """A policy's share of the best policy's score, on the same noise.
 
@@ -60,9 +60,23 @@ def optimum_share(
         episodes: at least this many; whole batches of accounts are run.
         seed: of the episodes, apart from those a training run sees.
         progress: show a bar.
-        best: the policy to compare with, which acts where the other one does; None is the best
-            policy of the problem itself.
+        best: the policy to compare with, which acts where the other one does, or its
+            :func:`scores` on these episodes; None is the best policy of the problem itself.
     """
+    if not isinstance(best, Tensor):
+        best = scores(best, env, episodes=episodes, seed=seed, progress=progress)
+    return share_of(scores(policy, env, episodes=episodes, seed=seed, progress=progress), best)
+
+
+def scores(
+    policy: Policy | None,
+    env: EnvBase,
+    *,
+    episodes: int = 64,
+    seed: int = 1_000_000,
+    progress: bool = False,
+) -> Tensor:
+    """Score of each episode, as :func:`optimum_share` has it; None is the problem's best policy."""
     env = deepcopy(env)
     base = env.base_env if isinstance(env, TransformedEnv) else env
     if not isinstance(base, ReferenceProblem):
@@ -70,16 +84,12 @@ def optimum_share(
         raise TypeError(f"only of a reference problem is the optimum known, not of {kind}")
     if episodes < 2:
         raise ValueError(f"episodes must be at least 2, got {episodes}")
+    if policy is None:
+        policy, env = base.best_policy(), base
     rounds = -(-episodes // base.batch_size[0])
-    total = 2 * rounds * base.steps
-    bar = tqdm(total=total, desc="optimum share") if progress else tqdm(disable=True)
+    bar = tqdm(total=rounds * base.steps, desc="scores", disable=not progress)
     with bar, torch.no_grad(), set_exploration_type(ExplorationType.DETERMINISTIC):
-        scores = [
-            _scores(each, where, base, rounds, seed, bar)
-            for each, where in ((policy, env), (best, env) if best else (base.best_policy(), base))
-        ]
-    own, optimum = scores
-    return share_of(own, optimum)
+        return _scores(policy, env, base, rounds, seed, bar)
 
 
 def share_of(own: Tensor, best: Tensor) -> Share:
