@@ -19,11 +19,13 @@ REFERENCE = [
     *TINY, "env=garleanu_pedersen", "+env.steps=20", "total_frames=1_280", "evaluate_every=640",
     "checkpoint_every=320",
 ]  # fmt: skip
-SHORT = [
-    "total_frames=640", "evaluate_every=320", "checkpoint_every=320", "+env.compiled=false",
-    "++env.episode_bars=100",
+FEW_BARS = [
     "market.train.paths=4", "market.train.bars=300", "market.validation.paths=2",
     "market.validation.bars=60", "market.test.paths=3", "market.test.bars=80",
+]  # fmt: skip
+SHORT = [
+    "total_frames=640", "evaluate_every=320", "checkpoint_every=320", "+env.compiled=false",
+    "++env.episode_bars=100", *FEW_BARS,
 ]  # fmt: skip
 MARKET = [*TINY, *SHORT]
 

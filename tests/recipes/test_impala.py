@@ -7,7 +7,17 @@ import subprocess
 import time
 
 import pytest
-from running import SHORT, command, done, metrics_of, run, same, stopped_and_resumed
+from running import (
+    FEW_BARS,
+    SHORT,
+    command,
+    done,
+    metrics_of,
+    run,
+    same,
+    stopped_and_resumed,
+    with_changes,
+)
 
 TINY = [
     "hidden=[16]", "threads=1", "alerts=none", "env.num_envs=8", "batch_size=16",
@@ -163,7 +173,7 @@ def test_dead_actors_are_replaced_and_a_dead_learner_leaves_nothing_behind(tmp_p
         (["actors=1", "address=auto"], "address=auto is of a Ray cluster"),
         (["actors=1", "lag=2"], "lag=2 is for actors=0"),
         (["max_lag=2"], "max_lag=2 is for actors=1 or more"),
-        (["batch_size=100"], "must be a multiple of env.num_envs=128"),
+        (["batch_size=100"], "must be a multiple of env.num_envs=1024"),
         (["icm=on"], "icm: curiosity learns beside the agent"),
         (["loss=sac", "+temperature={start: 1.0, least: 0.0, entropy: auto}", "+critics=2"],
          "learns from what is stored, and here nothing is"),
@@ -172,7 +182,7 @@ def test_dead_actors_are_replaced_and_a_dead_learner_leaves_nothing_behind(tmp_p
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_refused_by_name(tmp_path, settings, said):
-    ended = run("impala", tmp_path / "refused", *settings)
+    ended = run("impala", tmp_path / "refused", *with_changes(FEW_BARS, *settings))
     assert ended.returncode != 0
     assert said in ended.stderr
     assert "Traceback" not in ended.stderr

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from running import SHORT, done, metrics_of, run, same, stopped_and_resumed
+from running import FEW_BARS, SHORT, done, metrics_of, run, same, stopped_and_resumed
 
 TINY = [
     "hidden=[16]", "threads=1", "batch_size=32", "alerts=none", "env.num_envs=8",
@@ -81,7 +81,7 @@ def test_a_run_begins_with_anothers_networks(tmp_path):
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_refused_by_name(tmp_path, recipe, settings, said):
-    ended = run(recipe, tmp_path / "refused", *settings)
+    ended = run(recipe, tmp_path / "refused", *FEW_BARS, *settings)
     assert ended.returncode != 0
     assert said in ended.stderr
     assert "Traceback" not in ended.stderr
