@@ -1,6 +1,6 @@
 """PPO's frames a second, collecting and learning: ours, TorchRL's and Stable-Baselines3's.
 
-    python benchmarks/onpolicy.py                  # six minutes
+    python benchmarks/onpolicy.py                  # ten minutes
     python benchmarks/onpolicy.py --quick          # short rounds, for a look
 
 All train on the same environment, long and short on the synthetic market, with networks, rollout,

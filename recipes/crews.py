@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,8 @@ from checks import plainly
 from launch import set_machine
 from learning import ActorsRun
 from tasks import Task, make_task
+from tasks.markets import Parts
+from tasks.trading import Trading
 from tensordict import TensorDictBase, unravel_key
 from tensordict.nn import TensorDictModule
 
@@ -27,6 +30,9 @@ PLACED = (("next", "market", "symbol"), ("next", "market", "bar"), ("next", "acc
 """What places are told by, where these are counted."""
 
 
+SHARED = "/dev/shm"
+
+
 @dataclass(frozen=True)
 class Makes:
     """Builds in another process what an actor collects with."""
@@ -36,16 +42,27 @@ class Makes:
     """state of the learner's: it sees the same"""
     keys: tuple[Any, ...]
     """that are handed on"""
+    parts: Parts | None
+    """of the market; without them each draws or loads its own"""
 
     def __call__(self, seed: int) -> Stretches:
         """With draws of its own."""
         settings = {**self.settings, "seed": seed}
         set_machine(1, settings["matmul_precision"], seed)
-        task = make_task(settings, {"task": self.task})
+        task = make_task(settings, {"task": self.task}, self.parts)
         scale = scale_of(settings, task)
         hidden = settings["hidden"]
         actor, _ = make_agent(settings["loss"], settings["network"], task, hidden, scale=scale)
         return Stretches(task.env, actor, settings["steps_per_batch"], keys=self.keys)
+
+
+def shared(parts: Parts | None) -> Parts | None:
+    """In memory that processes share, where it has room: Docker gives 64 MB."""
+    room = shutil.disk_usage(SHARED).free if os.path.isdir(SHARED) else 0
+    if parts is None or 2 * parts.train.nbytes > room:
+        return None
+    parts.train.share()
+    return parts
 
 
 def sample_of(task: Task, actor: TensorDictModule, steps: int) -> TensorDictBase:
@@ -75,12 +92,18 @@ def make_crew(
     market = dict(settings["market"])
     if "path" in market:  # actors may stand elsewhere
         market["path"] = os.path.abspath(market["path"])
-    makes = Makes({**settings, "market": market}, task.state_dict(), keys)
+    parts = task.parts.for_actors() if isinstance(task, Trading) else None
+    processes = run.distributed == "processes"
+    makes = Makes(
+        {**settings, "market": market}, task.state_dict(), keys,
+        shared(parts) if processes else parts,
+    )  # fmt: skip
     about: dict[str, Any] = {
         "seed": run.seed, "ahead": run.ahead, "max_lag": run.max_lag, "tell": tell,
     }  # fmt: skip
-    if run.distributed == "processes":
+    if processes:
         return Processes(makes, run.actors, actor, sample, **about)
     from trading_torchrl.actors.on_ray import OnRay
 
-    return OnRay(makes, run.actors, actor, address=run.address, **about)
+    size = parts.train.nbytes if parts else 0
+    return OnRay(makes, run.actors, actor, address=run.address, size=size, **about)

@@ -1,9 +1,9 @@
 """kill -9 of actors and of their learner: what goes on, how soon, what is lost, what is left.
 
-    python results/kill_actors.py           # 30 kills of actors, 6 of learners, some minutes
+    python results/kill_actors.py           # 40 kills of actors, 8 of learners, a quarter hour
 
-Runs are `python recipes/impala.py actors=2`: Garleanu-Pedersen and the synthetic market in
-processes, and Garleanu-Pedersen on a Ray cluster that the recipe begins. An actor drawn at random
+Runs are `python recipes/impala.py actors=2`: Garleanu-Pedersen and the synthetic market, in
+processes and on a Ray cluster that the recipe begins. An actor drawn at random
 is killed; the time counts until its successor has delivered a stretch, two run again and the
 learner has learned more. Then the learner is killed: the run's newest checkpoint is compared with
 the frames it had reported, everything that it began has to end, nothing may be left in `/dev/shm`,
@@ -37,6 +37,7 @@ RUNS = {
     "in processes": ("processes", GP),
     "in processes, market": ("processes", MARKET),
     "on Ray": ("ray", GP),
+    "on Ray, market": ("ray", MARKET),
 }
 KINDS = {"processes": "multiprocessing.spawn", "ray": "ray::Collects"}
 """By what the processes of actors are known."""

@@ -1,6 +1,6 @@
 """On-policy learners: known answers, how V-trace stands old steps, and the synthetic market.
 
-    python results/learn_onpolicy.py        # 130 runs, half an hour
+    python results/learn_onpolicy.py        # 130 runs, most of an hour
 
 PPO by `python recipes/onpolicy.py`, V-trace and uncorrected A2C by `python recipes/impala.py`,
 which collects in one process here, so that each run is the same each time. How old its steps are is

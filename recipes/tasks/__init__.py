@@ -11,6 +11,7 @@ from tasks.front import Front
 from tasks.front_trading import FrontTrading
 from tasks.goals import GoalTrading
 from tasks.gym import Gym
+from tasks.markets import Parts
 from tasks.reference import Reference
 from tasks.task import Judged, Task, seen_by, together
 from tasks.trading import MadeOf, Trading
@@ -23,11 +24,15 @@ KINDS = ("weighed", "learned", "pareto")
 
 
 @plainly(ValueError)
-def make_task(settings: Mapping[str, Any], earlier: Mapping[str, Any] | None = None) -> Task:
+def make_task(
+    settings: Mapping[str, Any],
+    earlier: Mapping[str, Any] | None = None,
+    parts: Parts | None = None,
+) -> Task:
     """The task that a recipe's settings describe: ``market``, ``env``, and goals if there are.
 
     From ``earlier``, the checkpoint of a run whose networks go on in this one, it takes what these
-    need to see the same: the scaler.
+    need to see the same: the scaler. Where ``parts`` of the market are there, they are not made.
     """
     env, window, her = settings["env"], settings["window"], settings.get("her")
     several = settings.get("objectives") or {}
@@ -60,7 +65,7 @@ def make_task(settings: Mapping[str, Any], earlier: Mapping[str, Any] | None = N
         return (Reference if "problem" in env else Gym)(env, accounts, seed)
     made_of = MadeOf(
         settings["market"], env, accounts, window, seed, earlier["task"] if earlier else {},
-        bool(settings.get("options")),
+        bool(settings.get("options")), parts,
     )  # fmt: skip
     foresees = (settings.get("shaping") or {}).get("potential") == "learned" and not her
     shows = ("objectives",) if kind or foresees else ()

@@ -43,6 +43,12 @@ class Parts:
     ) -> None:
         self.make, self.knobs, self.symbols = make, knobs, symbols
 
+    def for_actors(self) -> Parts:
+        """The bars to learn from and nothing else, in memory of their own; can be pickled."""
+        alone = Parts(_not_here, self.knobs, self.symbols)
+        alone.train = replace(self.train, hidden={}).copy()
+        return alone
+
     @cached_property
     def train(self) -> Market:
         """What agents learn from."""
@@ -62,6 +68,10 @@ class Parts:
     def test(self) -> Market:
         """What nothing is chosen on."""
         return self.make("test")
+
+
+def _not_here(name: str) -> Market:
+    raise LookupError(f"actors have the bars to learn from, not those of {name}")
 
 
 def drawn(paths: int, bars: int, seed: int, knobs: Knobs) -> Market:

@@ -17,7 +17,7 @@ from tensordict.utils import NestedKey
 from torch import Tensor
 from torchrl.envs import EnvBase, Transform, TransformedEnv
 
-from tasks.markets import parts_of
+from tasks.markets import Parts, parts_of
 from tasks.option_judging import WatchedOptions
 from tasks.task import RETURN, ROW, Figures, Goals, Judged, Policy
 from tasks.whole_splits import WholeSplits
@@ -99,6 +99,8 @@ class MadeOf(NamedTuple):
     """state of the task that networks come from"""
     options: bool = False
     """whether options are carried out in it"""
+    parts: Parts | None = None
+    """of the market, where they are there already"""
 
 
 class Trading:
@@ -108,7 +110,7 @@ class Trading:
     score = "sharpe_ratio_mean"
 
     def __init__(self, made_of: MadeOf, shows: tuple[str, ...] = (), rewards: int = 1) -> None:
-        market, env, num_envs, window, seed, earlier, self.options = made_of
+        market, env, num_envs, window, seed, earlier, self.options, parts = made_of
         self.shows, self.rewards = (*shows, *(SCENES if self.options else ())), rewards
         self.signals = SHOWN if "objectives" in shows else RETURN
         check_names("env", env, TradingEnv, SET_ELSEWHERE)
@@ -122,7 +124,7 @@ class Trading:
                     f"this recipe trains with env.{name} {' or '.join(map(str, allowed))}, got"
                     f" {env[name]!r}"
                 )
-        self.parts = parts_of(market)
+        self.parts = parts or parts_of(market)
         self.symbols = self.parts.symbols
         self.scaler = self._scaler(earlier.get("scaler"))
         self.settings = env

@@ -20,12 +20,13 @@ REFERENCE = [
     "checkpoint_every=320",
 ]  # fmt: skip
 FEW_BARS = [
-    "market.train.paths=4", "market.train.bars=600", "market.validation.paths=2",
+    "market.train.paths=4", "market.train.bars=300", "market.validation.paths=2",
     "market.validation.bars=60", "market.test.paths=3", "market.test.bars=80",
+    "++env.episode_bars=100",
 ]  # fmt: skip
 SHORT = [
     "total_frames=640", "evaluate_every=320", "checkpoint_every=320", "+env.compiled=false",
-    "++env.episode_bars=100", *(each.replace("bars=600", "bars=300") for each in FEW_BARS),
+    *FEW_BARS,
 ]  # fmt: skip
 MARKET = [*TINY, *SHORT]
 

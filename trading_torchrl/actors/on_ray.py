@@ -34,7 +34,7 @@ from trading_torchrl.actors.processes import Make
 from trading_torchrl.actors.weights import packed
 
 STORE_BYTES = 512 * 1024**2
-"""Memory of the object store of a cluster that is begun here."""
+"""Memory of the object store of a cluster that is begun here, beside what actors are made of."""
 
 
 def _ray(address: str | None) -> ModuleType:
@@ -126,6 +126,7 @@ class OnRay:
         actor: is learned.
         address: of a cluster, ``host:6379`` or ``auto``; None begins one on this machine that
             listens behind a token of its own, and ends with :meth:`close`.
+        size: bytes that ``make`` is large, which go through the object store once.
         seed: of all draws.
         ahead: stretches that each may have asked for or waiting.
         max_lag: in updates; None for no limit.
@@ -139,6 +140,7 @@ class OnRay:
         actor: ProbabilisticTensorDictSequential,
         *,
         address: str | None = None,
+        size: int = 0,
         seed: int = 0,
         ahead: int = 2,
         max_lag: int | None = None,
@@ -151,6 +153,7 @@ class OnRay:
             raise ValueError(f"max_lag must not be negative, got {max_lag}")
         self.ray = _ray(address)
         self.make, self.actor, self.address, self.seed = make, actor, address, seed
+        self.size = size
         self.ahead, self.max_lag, self.tell = ahead, max_lag, tell
         self.places = [Place(number) for number in range(count)]
         self.asked: dict[Any, tuple[Place, int]] = {}
@@ -208,7 +211,7 @@ class OnRay:
             self.folder = TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True)
             own = {
                 "num_cpus": len(self.places), "include_dashboard": False,
-                "object_store_memory": STORE_BYTES, "_temp_dir": self.folder.name,
+                "object_store_memory": STORE_BYTES + 2 * self.size, "_temp_dir": self.folder.name,
             }  # fmt: skip
         # What the learner can import its actors can, on this machine and where it is as there.
         there = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
@@ -232,10 +235,11 @@ class OnRay:
                 f"the cluster has {processors} processors for {len(self.places)} actors of one"
                 " each: take fewer, or add nodes"
             )
+        self.made = self.ray.put(self.make)  # once, not for each actor
         self.remote = self.ray.remote(num_cpus=1, max_restarts=0)(Collects)
 
     def _begin(self, place: Place) -> None:
-        place.handle = self.remote.remote(self.make, seed_of(self.seed, self.begun))
+        place.handle = self.remote.remote(self.made, seed_of(self.seed, self.begun))
         place.where = place.handle.where.remote()
         self.begun += 1
         place.turn += 1

@@ -152,6 +152,19 @@ class Market:
         """The same market on another device."""
         return self._map(lambda _, tensor: tensor.to(device))
 
+    def copy(self) -> Market:
+        """The same market in memory of its own, which bars of a larger one are not."""
+        return self._map(lambda _, tensor: tensor.clone())
+
+    def share(self) -> Market:
+        """Moves its tensors into memory that other processes read as it stands; itself."""
+        return self._map(lambda _, tensor: tensor.share_memory_())
+
+    @property
+    def nbytes(self) -> int:
+        """Of all tensors."""
+        return sum(tensor.nbytes for _, tensor in self._tensors())
+
     def sha256(self) -> str:
         """Of symbols, bars and everything observable: other data have another."""
         digest = hashlib.sha256(repr((self.symbols, self.bars_per_year)).encode())
