@@ -42,17 +42,12 @@ class Learning(ABC):
 
     seed: int
     stop_at: int | None
-    num_envs: int
-    steps_per_batch: int
-    batch_size: int
     hidden: list[int]
     window: int | None
     init: str | None
     lr: float
     lr_end: float
     actor_average: float
-    max_grad_norm: float
-    reward_scale: float
     evaluate_every: int
     checkpoint_every: int
     log_every: int
@@ -69,25 +64,23 @@ class Learning(ABC):
     def length(self) -> int:
         """At what the run ends, by its own clock."""
 
+    @property
+    def stride(self) -> int:
+        """By how much its clock moves between two looks at what was learned."""
+        return 1
+
     def __post_init__(self) -> None:
         check_kinds(self)
-        for name in (
-            *self.lengths[:1], "num_envs", "steps_per_batch", "batch_size",
-            "evaluate_every", "checkpoint_every", "log_every", "keep", "threads",
-        ):  # fmt: skip
-            value = getattr(self, name)
-            if value < 1:
-                said = WRITTEN.get(name, name)
-                raise SystemExit(f"{said} must be a whole number of at least 1, got {value!r}")
+        self.check_counts(
+            *self.lengths[:1], "evaluate_every", "checkpoint_every", "log_every", "keep", "threads"
+        )
         if any(width < 1 for width in self.hidden):
             raise SystemExit(f"hidden must be widths of at least 1, got {self.hidden}")
         if not self.lr_end >= 0:
             raise SystemExit(f"lr_end must be at least 0, got {self.lr_end}")
         if not self.watch_from >= 0:
             raise SystemExit(f"watch_from must be at least 0, got {self.watch_from}")
-        for name in ("lr", "max_grad_norm", "reward_scale"):
-            if not getattr(self, name) > 0:
-                raise SystemExit(f"{name} must be above 0, got {getattr(self, name)}")
+        self.check_above_0("lr")
         check_part("actor_average", self.actor_average)
         if self.stop_at is not None and not 0 < self.stop_at <= self.length:
             raise SystemExit(
@@ -99,6 +92,20 @@ class Learning(ABC):
                 f"matmul_precision is {', '.join(PRECISIONS)}, got {self.matmul_precision!r}"
             )
         self.told_on([])
+
+    def check_counts(self, *names: str) -> None:
+        """Refuses settings that are no whole numbers of at least 1."""
+        for name in names:
+            value = getattr(self, name)
+            if value < 1:
+                said = WRITTEN.get(name, name)
+                raise SystemExit(f"{said} must be a whole number of at least 1, got {value!r}")
+
+    def check_above_0(self, *names: str) -> None:
+        """Refuses settings that are not above 0."""
+        for name in names:
+            if not getattr(self, name) > 0:
+                raise SystemExit(f"{name} must be above 0, got {getattr(self, name)}")
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Self:
@@ -155,7 +162,23 @@ def check_part(name: str, value: float) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Replaying(Learning):
+class Descending(Learning):
+    """A run that follows gradients of a loss."""
+
+    num_envs: int
+    steps_per_batch: int
+    batch_size: int
+    max_grad_norm: float
+    reward_scale: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.check_counts("num_envs", "steps_per_batch", "batch_size")
+        self.check_above_0("max_grad_norm", "reward_scale")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replaying(Descending):
     """A run that learns from rows that are kept."""
 
     updates_per_frame: float
@@ -169,7 +192,7 @@ class Replaying(Learning):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Collecting(Learning):
+class Collecting(Descending):
     """A run that collects what it learns from; its clock is frames."""
 
     clock = "frames"
@@ -187,6 +210,11 @@ class Collecting(Learning):
     def batch_frames(self) -> int:
         """Between two looks at what was learned."""
         return self.num_envs * self.steps_per_batch
+
+    @property
+    def stride(self) -> int:
+        """A batch."""
+        return self.batch_frames
 
 
 @dataclass(frozen=True, kw_only=True)

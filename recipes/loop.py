@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 from checks import plainly
-from learning import Collecting
+from learning import Learning
 from tasks import Task
 from tasks.task import Figures, Policy
 from tensordict import TensorDict, TensorDictBase
@@ -201,10 +201,10 @@ def visits_of(task: Task, count: bool) -> Visits | None:
 
 
 def roll_back(
+    run: Learning,
     checkpoints: Checkpoints,
     held: Held,
     why: str,
-    seed: int,
     bar: tqdm,
     *,
     stops: bool,
@@ -216,17 +216,17 @@ def roll_back(
     tqdm.write(f"{why} at {where}; the last good checkpoint is {good}")
     if stops:
         return
-    after = count["frames"]
+    after = count[run.clock]
     restore(saved, *held)
-    torch.manual_seed(seed + after)  # other draws, or it happens again
-    checkpoints.save(count["frames"], state_of(*held))
-    bar.n = count["frames"]
+    torch.manual_seed(run.seed + after)  # other draws, or it happens again
+    checkpoints.save(count[run.clock], state_of(*held))
+    bar.n = count[run.clock]
 
 
 class Course(NamedTuple):
-    """What a run that collects goes by after each batch."""
+    """What a run goes by after each batch."""
 
-    run: Collecting
+    run: Learning
     task: Task
     checkpoints: Checkpoints
     held: Held
@@ -246,23 +246,23 @@ class Course(NamedTuple):
             asked: by what signal to stop.
         """
         run, count = self.run, self.held[3]
-        frames = count["frames"]
-        tell(figures, frames, self.writer, self.bar, self.shown, self.task.score)
-        told = wrong or frames >= run.watch_from  # an untrained policy may look collapsed
-        verdict = self.alerts.check(figures if told else {}, frames)
+        now = count[run.clock]
+        tell(figures, now, self.writer, self.bar, self.shown, self.task.score)
+        told = wrong or now >= run.watch_from  # an untrained policy may look collapsed
+        verdict = self.alerts.check(figures if told else {}, now)
         stopped = ""
         if verdict.then == "stop":
             stopped = next(each.message for each in verdict.alerts if each.then == "stop")
         if wrong or verdict.then == "roll_back":
             why = reason(wrong, verdict)
-            roll_back(self.checkpoints, self.held, why, run.seed, self.bar, stops=bool(stopped))
+            roll_back(run, self.checkpoints, self.held, why, self.bar, stops=bool(stopped))
             return stopped
         stopped = stopped or asked
         better = judged.get(self.task.score, float("-inf")) > count["best"]
         count["best"] = judged[self.task.score] if better else count["best"]
-        late = stopped or frames >= (run.stop_at or run.total_frames)
-        if better or late or due(frames, run.checkpoint_every, run.batch_frames):
-            self.checkpoints.save(frames, state_of(*self.held), best=better)
+        late = stopped or now >= (run.stop_at or run.length)
+        if better or late or due(now, run.checkpoint_every, run.stride):
+            self.checkpoints.save(now, state_of(*self.held), best=better)
         return stopped
 
 

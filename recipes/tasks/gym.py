@@ -110,6 +110,12 @@ class Gym:
     def potential(self) -> None:
         """Nobody wrote one."""
 
+    def population(self, members: int, episodes: int) -> EnvBase:
+        """Many of them; what a member's rows draw those of all others draw too."""
+        rows = GymRows(self._one, members * episodes, 0)
+        rows.draw_alike(members)
+        return rows
+
     def replay_transform(self) -> None:
         """Rows are stored as they are."""
 

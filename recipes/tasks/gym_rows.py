@@ -12,6 +12,8 @@ from tensordict import TensorDict, TensorDictBase
 from torchrl.data import Bounded, Categorical, Composite, Unbounded
 from torchrl.envs import EnvBase
 
+from trading_torchrl.envs.draws import alike
+
 
 def standing(env: gymnasium.Env) -> dict[str, Any]:
     """Where an environment of classic control stands, and its generator."""
@@ -62,10 +64,16 @@ class GymRows(EnvBase):
             wide = torch.Size((count, *one.action_space.shape))
             self.action_spec = Bounded(-1, 1, wide, dtype=torch.float32)
         self.reward_spec = Unbounded(torch.Size([count, 1]), dtype=torch.float32)
+        self.account = torch.arange(count)
         self.set_seed(seed)
 
+    def draw_alike(self, copies: int) -> None:
+        """Makes the batch so many copies of its first rows, which draw the same."""
+        self.account = alike(self.account, copies)
+
     def _set_seed(self, seed: int | None) -> None:
-        self._seeds: list[int | None] = [(seed or 0) * 1_000_003 + n for n in range(len(self.rows))]
+        first = (seed or 0) * 1_000_003
+        self._seeds: list[int | None] = [first + n for n in self.account.tolist()]
 
     def _reset(self, tensordict: TensorDictBase | None) -> TensorDict:
         asked = None if tensordict is None else tensordict.get("_reset", None)

@@ -61,7 +61,8 @@ class Reference:
             raise ValueError(f"env.actions is continuous or discrete here, got {actions!r}")
         self.name = name
         check_names("env", settings, getattr(reference, name), ("num_envs", "seed"))
-        self.problem = getattr(reference, name)(num_envs, seed=seed, **settings)
+        self.made_of = {"seed": seed, **settings}
+        self.problem = getattr(reference, name)(num_envs, **self.made_of)
         self.env: EnvBase = self.problem
         self.inputs = self.problem.observation_spec["observation"].shape[-1]
         self.kind: str | int = "target"
@@ -101,6 +102,12 @@ class Reference:
         if not isinstance(world, GridWorld):
             return None
         return lambda observation: -world.steps_to_goal(observation).unsqueeze(-1)
+
+    def population(self, members: int, episodes: int) -> EnvBase:
+        """The problem again, with the same noise for all members."""
+        alike = getattr(reference, self.name)(members * episodes, **self.made_of)
+        alike.draw_alike(members)
+        return TransformedEnv(alike, ActionGrid(self.actions)) if self.best else alike
 
     def replay_transform(self) -> Transform | None:
         """Rows are stored as they are."""

@@ -183,6 +183,9 @@ class Task(Protocol):
     def potential(self) -> Callable[[Tensor], Tensor] | None:
         """One that somebody wrote for this task, of observations ``[*, D]``, if there is one."""
 
+    def population(self, members: int, episodes: int) -> EnvBase:
+        """Another one to train in, ``[P x E]``: all members have the same episodes."""
+
     def replay_transform(self) -> Transform | None:
         """What rows go through on their way into the replay buffer and out of it."""
 

@@ -129,7 +129,7 @@ class Trading:
         self.scaler = self._scaler(earlier.get("scaler"))
         self.settings = env
         self.seen: dict[str, Any] = {"window": window, "scaler": self.scaler}
-        base = self._trained_in(num_envs, seed)
+        base = self._trained_in(num_envs, seed, self.emitted())
         self.base = base
         self.env: EnvBase = self._shown(base)
         self.kind: Any = base.rules.actions
@@ -200,11 +200,11 @@ class Trading:
             raise SystemExit(f"the earlier run saw other features: {error}") from None
         return scaler
 
-    def _trained_in(self, accounts: int, seed: int) -> TradingEnv:
+    def _trained_in(self, accounts: int, seed: int, emit: tuple[str, ...]) -> TradingEnv:
         """Errors name a setting as the command line has it."""
         try:
             return TradingEnv(
-                self.parts.train, accounts, emit=self.emitted(), seed=seed,
+                self.parts.train, accounts, emit=emit, seed=seed,
                 **self.seen, **self.settings,
             )  # fmt: skip
         except ValueError as error:
@@ -220,6 +220,12 @@ class Trading:
 
     def judged_in(self, env: TradingEnv) -> EnvBase:
         """An environment of a whole split with all that the agent sees but preferences."""
+        return self._shown(env)
+
+    def population(self, members: int, episodes: int) -> EnvBase:
+        """The environment with symbols and starts that are the same for all members."""
+        env = self._trained_in(members * episodes, 0, ("index",))
+        env.draw_alike(members)
         return self._shown(env)
 
     def meta(self, accounts: int, seed: int) -> EnvBase:

@@ -71,3 +71,15 @@ def draw_subset(
         # A clash takes the newest value, which no earlier pick can be.
         chosen.append(candidate)
     return torch.stack(chosen, -1)
+
+
+def alike(account: Tensor, copies: int) -> Tensor:
+    """Account numbers ``[N]`` that draw alike: those of the first N / ``copies``, over and over.
+
+    Example:
+        >>> alike(torch.arange(6), copies=3)
+        tensor([0, 1, 0, 1, 0, 1])
+    """
+    if copies < 1 or len(account) % copies:
+        raise ValueError(f"{len(account)} accounts are not so many copies alike: {copies}")
+    return account[: len(account) // copies].repeat(copies)

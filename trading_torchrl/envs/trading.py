@@ -446,6 +446,14 @@ class TradingEnv(EnvBase):
             )
         return self
 
+    def draw_alike(self, copies: int) -> None:
+        """Makes the batch so many copies of its first accounts: these share symbols and starts.
+
+        Episodes are counted anew.
+        """
+        self._account = draws.alike(self._account, copies)
+        self._set_seed(self._seed)
+
     def _set_seed(self, seed: int | None) -> None:
         self._seed = 0 if seed is None else seed
         self._now.episode = torch.full_like(self._account, -1)

@@ -209,6 +209,11 @@ class ReferenceProblem(EnvBase, ABC):
         self._seed = 0 if seed is None else seed
         self._episode = torch.full_like(self._account, -1)
 
+    def draw_alike(self, copies: int) -> None:
+        """Makes the batch so many copies of its first accounts, with the same noise, anew."""
+        self._account = draws.alike(self._account, copies)
+        self._set_seed(self._seed)
+
     def to(self, device: torch.device | str) -> ReferenceProblem:
         """Only to where it is: accounts live where the problem was built."""
         if torch.device(device).type != self.device.type:
