@@ -44,6 +44,7 @@ benchmark: $(READY) ## speed and memory against other libraries: an hour
 	$(BIN)/python benchmarks/exploring.py
 	$(BIN)/python benchmarks/option_steps.py
 	$(BIN)/python benchmarks/onpolicy.py
+	$(BIN)/python benchmarks/evolution.py
 	$(BIN)/python benchmarks/distributed.py
 
 clean:           ## removes the virtual environment and what was made

@@ -54,6 +54,7 @@ EXPERIMENTS = (
     "learn_four_rooms",
     "learn_options",
     "learn_onpolicy",
+    "learn_evolution",
     "kills",
     "kill_actors",
 )

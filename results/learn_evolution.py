@@ -1,0 +1,105 @@
+"""Evolution: known answers, the synthetic market beside SAC, and both in turns.
+
+    python results/learn_evolution.py        # 35 runs, half an hour
+
+Evolution by `python recipes/evolve.py`, SAC by `python recipes/offpolicy.py`. In turns SAC has half
+of the frames that it has alone, so that both ways take about as long; how long stands beside them.
+"""
+
+from statistics import fmean
+from typing import Any
+
+from learn_market import over_seeds
+from rows import Row, hand_over, said
+from runs import SEEDS, figures, paired, train_all
+
+GP, MARKET, NOISE = "env=garleanu_pedersen", "env=long_short", "+env.reward_noise=3.0"
+KNOWN = {
+    "linear": [GP, "hidden=[]"],
+    "small perceptron": [GP],
+    "linear, reward (p + 3 noise) x": [GP, "hidden=[]", NOISE, "episodes=40"],
+    "small perceptron, reward (p + 3 noise) x": [GP, NOISE, "episodes=40"],
+}
+ON_MARKET = {
+    "evolution": [MARKET],
+    "in turns with SAC": [MARKET, "hybrid=sac", "hybrid.frames=115_200"],
+}
+SHARE, SHARPE, GROWTH = "optimum_share", "sharpe_ratio_mean", "growth_share"
+BEST, OF_SAC, STABLE = 0.99, 0.8, 0.9
+
+Runs = list[dict[str, Any]]
+
+
+def known_rows(found: dict[str, Runs]) -> list[Row]:
+    """Garleanu-Pedersen."""
+    rows = []
+    for name in KNOWN:
+        shares = figures(found[name], SHARE)
+        rows.append(
+            Row(f"Garleanu-Pedersen, {name}: share of the optimum",
+                f"{said(shares)}, lowest {min(shares):.3f}", f">= {BEST}", fmean(shares) >= BEST)
+        )  # fmt: skip
+    return rows
+
+
+def seconds(runs: Runs) -> float:
+    """Of training, on average."""
+    return fmean(run["runtime"]["training_seconds"] for run in runs)
+
+
+def kept(run: dict[str, Any]) -> float:
+    """Sharpe at the last evaluation, of that at the best one."""
+    heights = [each[SHARPE] for each in run["evaluations"]]
+    return heights[-1] / max(heights)
+
+
+def market_rows(found: dict[str, Runs]) -> list[Row]:
+    """Evolution, SAC, and both, on the test split."""
+    rows = []
+    for name, runs in found.items():
+        rows += [
+            Row(f"market, {name}: Sharpe", over_seeds(runs, SHARPE)[1]),
+            Row(f"market, {name}: growth, share of the full oracle's",
+                over_seeds(runs, GROWTH)[1]),
+            Row(f"market, {name}: seconds of training, one thread", f"{seconds(runs):.0f}"),
+        ]  # fmt: skip
+    evolved, sac = found["evolution"], found["SAC"]
+    for figure, of in ((SHARPE, "Sharpe"), (GROWTH, "growth")):
+        part = fmean(figures(evolved, figure)) / fmean(figures(sac, figure))
+        rows.append(
+            Row(f"market: {of} of evolution, of SAC's", f"{part:.2f}", f">= {OF_SAC}",
+                part >= OF_SAC)
+        )  # fmt: skip
+    last = [kept(run) for run in evolved]
+    rows.append(
+        Row("market, evolution: Sharpe on validation after 100 generations, of its best, worst"
+            " seed", f"{min(last):.2f}", f">= {STABLE}", min(last) >= STABLE)
+    )  # fmt: skip
+    turns = found["in turns with SAC"]
+    apart = paired(SHARPE, turns, sac)
+    rows += [
+        Row("market: Sharpe, in turns less SAC alone, seed by seed",
+            f"{apart.mean:+.3f} +- {apart.half_width:.3f}"),
+        Row("market: seconds in turns, of SAC's alone", f"{seconds(turns) / seconds(sac):.2f}"),
+        Row("market: turns after which the evolved policy was kept, of ten",
+            f"{fmean(run['hybrid']['taken'] for run in turns):.1f}"),
+    ]  # fmt: skip
+    return rows
+
+
+def main() -> None:
+    """Trains, and compares."""
+    evolved = train_all({**KNOWN, **ON_MARKET}, "evolve")
+    sac = train_all({"SAC": [MARKET]})
+    rows = known_rows(evolved)
+    rows += market_rows({name: evolved[name] for name in ON_MARKET} | sac)
+    note = (
+        f"Seeds {SEEDS[0]} to {SEEDS[-1]}, 95 % intervals over seeds and, on the market, paths;"
+        " deterministic policies on the test split. A population of 256, all on the same episodes;"
+        " where rewards have noise, 40 episodes each instead of 10."
+    )
+    hand_over("Evolution", note, rows)
+
+
+if __name__ == "__main__":
+    main()
