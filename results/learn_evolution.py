@@ -14,10 +14,11 @@ from rows import Row, hand_over, said
 from runs import SEEDS, figures, paired, train_all
 
 GP, MARKET, NOISE = "env=garleanu_pedersen", "env=long_short", "+env.reward_noise=3.0"
+LINEAR = ("hidden=[]", "population=64")
 KNOWN = {
-    "linear": [GP, "hidden=[]"],
+    "linear": [GP, *LINEAR],
     "small perceptron": [GP],
-    "linear, reward (p + 3 noise) x": [GP, "hidden=[]", NOISE, "episodes=40"],
+    "linear, reward (p + 3 noise) x": [GP, *LINEAR, NOISE, "episodes=40"],
     "small perceptron, reward (p + 3 noise) x": [GP, NOISE, "episodes=40"],
 }
 ON_MARKET = {
@@ -95,8 +96,8 @@ def main() -> None:
     rows += market_rows({name: evolved[name] for name in ON_MARKET} | sac)
     note = (
         f"Seeds {SEEDS[0]} to {SEEDS[-1]}, 95 % intervals over seeds and, on the market, paths;"
-        " deterministic policies on the test split. A population of 256, all on the same episodes;"
-        " where rewards have noise, 40 episodes each instead of 10."
+        " deterministic policies on the test split. A population of 256, of linear policies 64, all"
+        " on the same episodes; where rewards have noise, 40 episodes each instead of 10."
     )
     hand_over("Evolution", note, rows)
 
