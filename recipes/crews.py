@@ -56,6 +56,17 @@ class Makes:
         return Stretches(task.env, actor, settings["steps_per_batch"], keys=self.keys)
 
 
+def for_elsewhere(
+    settings: Mapping[str, Any], task: Task
+) -> tuple[Mapping[str, Any], Parts | None]:
+    """Settings that mean the same where actors stand, and the market that they need not make."""
+    market = dict(settings["market"])
+    if "path" in market:
+        market["path"] = os.path.abspath(market["path"])
+    parts = task.parts.for_actors() if isinstance(task, Trading) else None
+    return {**settings, "market": market}, parts
+
+
 def shared(parts: Parts | None) -> Parts | None:
     """In memory that processes share, where it has room: Docker gives 64 MB."""
     room = shutil.disk_usage(SHARED).free if os.path.isdir(SHARED) else 0
@@ -89,15 +100,9 @@ def make_crew(
     wanted = (*loss.collected, *WATCHED, *(PLACED if run.count_places else ()))
     keys = tuple(dict.fromkeys(key for key in map(unravel_key, wanted) if key in there))
     sample = sample.select(*keys)
-    market = dict(settings["market"])
-    if "path" in market:  # actors may stand elsewhere
-        market["path"] = os.path.abspath(market["path"])
-    parts = task.parts.for_actors() if isinstance(task, Trading) else None
+    handed_on, parts = for_elsewhere(settings, task)
     processes = run.distributed == "processes"
-    makes = Makes(
-        {**settings, "market": market}, task.state_dict(), keys,
-        shared(parts) if processes else parts,
-    )  # fmt: skip
+    makes = Makes(handed_on, task.state_dict(), keys, shared(parts) if processes else parts)
     about: dict[str, Any] = {
         "seed": run.seed, "ahead": run.ahead, "max_lag": run.max_lag, "tell": tell,
     }  # fmt: skip

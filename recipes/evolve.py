@@ -4,6 +4,7 @@
     python recipes/evolve.py env=garleanu_pedersen     # cartpole, long_only, ou_spread...
     python recipes/evolve.py init=outputs/offpolicy/... # from a policy that was trained already
     python recipes/evolve.py hybrid=sac                # reinforcement learning in between
+    python recipes/evolve.py actors=2                  # members try on a Ray cluster
     python recipes/evolve.py resume=outputs/evolve/... # exactly where it stopped; see --help
 
 No gradient of anything is taken. What it ends with another recipe begins with by
@@ -29,16 +30,17 @@ from tasks import make_task
 from tqdm import tqdm
 from turns import make_turns
 
+from trading_torchrl.actors import ActorError
 from trading_torchrl.checkpoint import Checkpoints
 from trading_torchrl.descent import norm_of
-from trading_torchrl.evolution import earned, unflatten
+from trading_torchrl.evolution import unflatten
 from trading_torchrl.modules import follow_slowly, moving
 from trading_torchrl.resume import StopRequest, parameters_sha256
 from trading_torchrl.state_file import CheckpointError
 
 
 @hydra.main(version_base="1.3", config_path="conf", config_name="evolve")
-@plainly(CheckpointError)
+@plainly(CheckpointError, ActorError)
 def main(config: DictConfig) -> None:
     """Evolves, and reports."""
     # Settings, and what is trained on.
@@ -53,7 +55,7 @@ def main(config: DictConfig) -> None:
     begin_from(old, actor, loss, settings)
     averaged = deepcopy(actor).requires_grad_(False).eval()
     both = moving(averaged), moving(actor)
-    strategy, population, env = make_strategy(run, task, actor)
+    strategy, population, tries = make_strategy(run, settings, task, actor, tqdm.write)
     turns = make_turns(settings, run, task, actor, loss, population)
 
     # What watches it, and what is kept of it.
@@ -97,15 +99,12 @@ def main(config: DictConfig) -> None:
                     if not wrong and not turns.goes_on(generation):
                         turns.hand_over(strategy)
                         figures |= turns.figures(lately)
+                        lately.norms.clear()
 
                 # A population tries, all on the same episodes; the centre moves.
                 if not wrong and not (turns and turns.goes_on(generation)):
                     strategy.lr = run.learning_rate(generation)
-                    population.weights = strategy.ask()
-                    seed = run.episodes_of(generation)
-                    found = earned(
-                        population, env, run.population, seed=seed, explores=run.explores
-                    )
+                    found = tries.earned(strategy, run.episodes_of(generation))
                     returns = found.returns.mean(-1)
                     moved = strategy.tell(returns)
                     unflatten(strategy.centre, population.parameters)
@@ -137,6 +136,7 @@ def main(config: DictConfig) -> None:
                 stopped = course.goes_on(figures, judged, wrong, request.asked)
     finally:
         bar.close()
+        tries.close()
         if turns:
             turns.collector.shutdown()
         writer.close()
@@ -162,7 +162,9 @@ def main(config: DictConfig) -> None:
         "hybrid": dict(turns.count) if turns else None,
         "stopped": stopped,
         "parameters_sha256": parameters_sha256(loss, averaged),
-        "runtime": runtime(began, trained_for, first, count) | machine,
+        "runtime": runtime(began, trained_for, first, count)
+        | machine
+        | {"replaced": tries.replaced},
     }
     finish(folder, metrics, writer)
 

@@ -9,9 +9,12 @@ of the frames that it has alone, so that both ways take about as long; how long 
 from statistics import fmean
 from typing import Any
 
+import torch
 from learn_market import over_seeds
 from rows import Row, hand_over, said
 from runs import SEEDS, figures, paired, train_all
+
+from trading_torchrl.evolution import EvolutionStrategy
 
 GP, MARKET, NOISE = "env=garleanu_pedersen", "env=long_short", "+env.reward_noise=3.0"
 LINEAR = ("hidden=[]", "population=64")
@@ -29,6 +32,33 @@ SHARE, SHARPE, GROWTH = "optimum_share", "sharpe_ratio_mean", "growth_share"
 BEST, OF_SAC, STABLE = 0.99, 0.8, 0.9
 
 Runs = list[dict[str, Any]]
+
+
+def exact_rows() -> list[Row]:
+    """What is known without any environment."""
+    rows = []
+    for shaped in ("rank", "z"):
+        for elite in (1.0, 0.2):
+            how: dict[str, Any] = {"shaped": shaped, "elite": elite}
+            cosines, heights = [], []
+            for seed in SEEDS:
+                slope = torch.randn(10, generator=torch.Generator().manual_seed(seed))
+                one = EvolutionStrategy(torch.zeros(10), population=2_000, seed=seed, **how)
+                found = one.estimate(one.ask() @ slope)
+                cosines.append(float(torch.cosine_similarity(found, slope, dim=0)))
+                other = EvolutionStrategy(torch.ones(10), seed=seed, **how)
+                for _ in range(200):
+                    other.tell(-other.ask().square().sum(-1))
+                heights.append(float(other.centre.square().sum()))
+            said_of = f"{shaped}, elite {elite:g}"
+            rows += [
+                Row(f"linear objective, ten parameters, 1,000 pairs, {said_of}: cosine with the"
+                    " gradient, worst seed", f"{min(cosines):.4f}", ">= 0.98",
+                    min(cosines) >= 0.98),
+                Row(f"sphere of ten from 1 each, 200 generations, {said_of}: height, worst seed",
+                    f"{max(heights):.1e}", "<= 1e-2", max(heights) <= 1e-2),
+            ]  # fmt: skip
+    return rows
 
 
 def known_rows(found: dict[str, Runs]) -> list[Row]:
@@ -92,7 +122,7 @@ def main() -> None:
     """Trains, and compares."""
     evolved = train_all({**KNOWN, **ON_MARKET}, "evolve")
     sac = train_all({"SAC": [MARKET]})
-    rows = known_rows(evolved)
+    rows = exact_rows() + known_rows(evolved)
     rows += market_rows({name: evolved[name] for name in ON_MARKET} | sac)
     note = (
         f"Seeds {SEEDS[0]} to {SEEDS[-1]}, 95 % intervals over seeds and, on the market, paths;"

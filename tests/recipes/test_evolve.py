@@ -119,6 +119,8 @@ def test_longer_than_it_was(tmp_path):
         (["shaped=log"], "shaped='log' is not known; allowed are rank, z"),
         (["iterations=0"], "iterations must be a whole number of at least 1"),
         (["loss=dqn"], "env.actions=discrete"),
+        (["actors=-1"], "actors must not be negative"),
+        (["address=auto"], "is of a Ray cluster"),
         (["hybrid=sac", "hybrid.threshold=1.0"], "hybrid.threshold must be at least 0 and below 1"),
         (["hybrid=sac", "hybrid.iterations=0"], "hybrid.iterations must be a whole number"),
         (["hybrid=sac", "loss=ppo"], "learns from the newest steps alone"),
@@ -130,3 +132,16 @@ def test_what_makes_no_sense_is_refused(tmp_path, wrong, said):
     assert ended.returncode == 1
     assert said in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+def test_members_try_on_ray_and_a_run_goes_on_here(tmp_path):
+    pytest.importorskip("ray", reason="Ray is an extra: pip install 'trading-torchrl[ray]'")
+    here = done("evolve", tmp_path / "here", *MARKET, "explores=false")
+    folder = tmp_path / "apart"
+    apart = done("evolve", folder, *MARKET, "actors=2", "stop_at=3")
+    assert apart["runtime"]["replaced"] == 0
+    ended = run("evolve", None, f"resume={folder}", "stop_at=null", "actors=0")
+    assert ended.returncode == 0, ended.stderr
+    apart = metrics_of(folder)
+    assert apart["frames"] == here["frames"]
+    assert apart["figures"]["growth"] == pytest.approx(here["figures"]["growth"], abs=1e-3)

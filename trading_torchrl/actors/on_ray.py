@@ -2,17 +2,8 @@
 
 from __future__ import annotations
 
-import logging
-import os
-import secrets
-import signal
-import socket
-import sys
-import threading
 import time
 from collections.abc import Callable, Mapping
-from tempfile import TemporaryDirectory
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -21,6 +12,7 @@ from tensordict import TensorDict, TensorDictBase
 from tensordict.nn import ProbabilisticTensorDictSequential
 from torch import Tensor
 
+from trading_torchrl.actors.cluster import Cluster, place_of_this
 from trading_torchrl.actors.crew import (
     FAILURES,
     PATIENCE,
@@ -32,36 +24,6 @@ from trading_torchrl.actors.crew import (
 )
 from trading_torchrl.actors.processes import Make
 from trading_torchrl.actors.weights import packed
-
-STORE_BYTES = 512 * 1024**2
-"""Memory of the object store of a cluster that is begun here, beside what actors are made of."""
-
-
-def _ray(address: str | None) -> ModuleType:
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    if address is None and "RAY_AUTH_MODE" not in os.environ:
-        # What is begun here listens on all addresses, behind a token, as Ray has it by default.
-        # One of its own, in the environment, is not left in anybody's home.
-        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
-    try:
-        import ray
-        import ray.exceptions
-    except ImportError as error:
-        raise ActorError(
-            "actors on a cluster need Ray, which is not installed: pip install"
-            " 'trading-torchrl[ray]', or take processes of this machine"
-        ) from error
-    return ray
-
-
-def _answers(address: str | None) -> None:
-    """Refuses an address where nobody listens; Ray would go on trying for minutes."""
-    if address and "://" in address:
-        raise ValueError("take host:6379, or auto for a cluster that runs on this machine")
-    host, colon, port = (address or "").rpartition(":")
-    if colon and port.isdecimal():
-        socket.create_connection((host, int(port)), timeout=10).close()
 
 
 class Collects:
@@ -81,9 +43,7 @@ class Collects:
 
     def where(self) -> str:
         """Process and node."""
-        import ray
-
-        return f"process {os.getpid()} on node {ray.util.get_node_ip_address()}"
+        return place_of_this()
 
     def collect(self, version: int, weights: np.ndarray) -> tuple[int, Any, dict[Any, np.ndarray]]:
         """The version that acted, the shape, and what was collected by key."""
@@ -151,16 +111,16 @@ class OnRay:
                 raise ValueError(f"{name} must be at least 1, got {value}")
         if max_lag is not None and max_lag < 0:
             raise ValueError(f"max_lag must not be negative, got {max_lag}")
-        self.ray = _ray(address)
-        self.make, self.actor, self.address, self.seed = make, actor, address, seed
-        self.size = size
+        self.cluster = Cluster(address, count, size)
+        self.ray = self.cluster.ray
+        self.make, self.actor, self.seed = make, actor, seed
         self.ahead, self.max_lag, self.tell = ahead, max_lag, tell
         self.places = [Place(number) for number in range(count)]
         self.asked: dict[Any, tuple[Place, int]] = {}
         """what is to come, oldest first: from where, and from which actor there"""
         self.version = self.begun = self.replaced = self.dropped = 0
-        self.connected = self.running = False
-        self.folder: TemporaryDirectory[str] | None = None
+        self.running = False
+        self.remote: Any = None
 
     def publish(self) -> None:
         """One update more."""
@@ -170,9 +130,8 @@ class OnRay:
 
     def take(self, count: int) -> Delivery:
         """So many deliveries, oldest first."""
-        if not self.connected:
-            self._connect()
         if not self.running:
+            self._connect()
             self.running = True
             self.weights = self.ray.put(packed(self.actor).numpy())
             for place in self.places:
@@ -206,37 +165,10 @@ class OnRay:
         return Delivery(below_each_other([rows for rows, _ in taken]), lags)
 
     def _connect(self) -> None:
-        own: dict[str, Any] = {}
-        if self.address is None:
-            self.folder = TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True)
-            own = {
-                "num_cpus": len(self.places), "include_dashboard": False,
-                "object_store_memory": STORE_BYTES + 2 * self.size, "_temp_dir": self.folder.name,
-            }  # fmt: skip
-        # What the learner can import its actors can, on this machine and where it is as there.
-        there = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
-        logging.getLogger("ray").setLevel(logging.ERROR)
-        before = signal.getsignal(signal.SIGTERM)
-        try:
-            _answers(self.address)
-            self.ray.init(
-                self.address or "local", log_to_driver=False, logging_level="error",
-                runtime_env={"env_vars": there}, **own,
-            )  # fmt: skip
-        except (OSError, RuntimeError, ValueError, self.ray.exceptions.RayError) as error:
-            raise ActorError(f"Ray at address={self.address}: {error}") from error
-        finally:  # it takes the signal for itself, which is the learner's
-            if threading.current_thread() is threading.main_thread():
-                signal.signal(signal.SIGTERM, before)
-        self.connected = True
-        processors = int(self.ray.cluster_resources().get("CPU", 0))
-        if processors < len(self.places):
-            raise ActorError(
-                f"the cluster has {processors} processors for {len(self.places)} actors of one"
-                " each: take fewer, or add nodes"
-            )
-        self.made = self.ray.put(self.make)  # once, not for each actor
-        self.remote = self.ray.remote(num_cpus=1, max_restarts=0)(Collects)
+        self.cluster.join()
+        if self.remote is None:
+            self.made = self.ray.put(self.make)  # once, not for each actor
+            self.remote = self.ray.remote(num_cpus=1, max_restarts=0)(Collects)
 
     def _begin(self, place: Place) -> None:
         place.handle = self.remote.remote(self.made, seed_of(self.seed, self.begun))
@@ -258,10 +190,7 @@ class OnRay:
 
     def _replace(self, place: Place, error: Exception) -> None:
         place.lost = time.monotonic()
-        try:
-            where = self.ray.get(place.where, timeout=1.0)
-        except Exception:
-            where = "nobody knows where"
+        where = self.cluster.where(place.where)
         place.failures += 1
         reason = str(error).strip().splitlines()[0]
         said = f"actor {place.number} ({where}) ended: {reason}"
@@ -272,11 +201,7 @@ class OnRay:
                 f"{said}, for the {place.failures}. time without delivering anything:\n{error}"
             )
         self.replaced += 1
-        left = int(self.ray.cluster_resources().get("CPU", 0))
-        follows = "Another takes its place"
-        if left < len(self.places):
-            follows = f"Another waits for one: {left} processors are left for {len(self.places)}"
-        self.tell(f"{said} {follows}")
+        self.tell(f"{said} {self.cluster.another()}")
         self._begin(place)
 
     def waiting(self) -> int:
@@ -288,11 +213,8 @@ class OnRay:
     def close(self) -> None:
         """Ends all actors, and the cluster if it was begun here."""
         self._end()
-        if self.connected:
-            self.connected = False
-            self.ray.shutdown()
-        if self.folder is not None:
-            self.folder.cleanup()
+        self.cluster.close()
+        self.remote = None
 
     def _end(self) -> None:
         """All actors."""

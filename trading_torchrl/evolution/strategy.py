@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -111,6 +112,8 @@ class EvolutionStrategy:
         self.elites = max(round(elite * self.pairs), 1)
         self.optimizer = Adam([self.centre], lr=lr)
         self.generation = 0
+        self.told: tuple[int, float, Tensor] | None = None
+        """before which generation, at which learning rate, by which returns it moved last"""
 
     @property
     def lr(self) -> float:
@@ -146,6 +149,7 @@ class EvolutionStrategy:
                 f"returns must be one for each of {2 * self.pairs} members, got"
                 f" {list(returns.shape)}"
             )
+        self.told = self.generation, self.lr, returns.clone()
         before = self.centre.clone()
         self.centre.grad = -self.estimate(returns)
         self.centre.mul_(1 - self.lr * self.weight_decay)
@@ -164,6 +168,11 @@ class EvolutionStrategy:
             away[others] = 0.0
         total = away.to(self.centre.dtype) @ self.noise()
         return total / (2 * self.elites * self.sigma)
+
+    def known_by(self) -> str:
+        """What tells a strategy that asks for other members apart: its centre and generation."""
+        numbers = self.centre.detach().cpu().numpy().tobytes()
+        return hashlib.sha256(numbers + f"{self.seed} {self.generation}".encode()).hexdigest()
 
     def state_dict(self) -> dict[str, Any]:
         """Centre, means of Adam, generation."""
