@@ -3,13 +3,9 @@
 import os
 import re
 import signal
-import sys
-from pathlib import Path
 
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).parent))
 from making_evolution import EPISODES, PAIRS, die, fail, parts
 
 from trading_torchrl.actors import ActorError
