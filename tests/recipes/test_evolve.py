@@ -35,7 +35,7 @@ def stopped_and_resumed(folder, overrides, stop_at):
         (GRID, 3),
         ([*MARKET, "explores=true", "shaped=z"], 4),
         ([*MARKET, *TURNS, "rl.env.num_envs=8"], 3),
-        ([*TINY, "env=cartpole", "loss=dqn"], 2),
+        ([*TINY, "env=cartpole", "loss=dqn", "lr=1e-6", "lr_end=0.0"], 2),
     ],
     ids=["garleanu_pedersen", "market, drawn actions", "market, in turns", "cartpole"],
 )
@@ -86,9 +86,9 @@ def test_turns_alternate_and_the_better_policy_goes_on(tmp_path):
 
 
 def test_a_killed_run_goes_on_as_if_nothing_had_been(tmp_path):
-    whole = done("evolve", tmp_path / "whole", *GRID, "iterations=40", "checkpoint_every=1")
+    whole = done("evolve", tmp_path / "whole", *GRID, "iterations=20", "checkpoint_every=1")
     folder = tmp_path / "killed"
-    asked = command("evolve", folder, *GRID, "iterations=40", "checkpoint_every=1")
+    asked = command("evolve", folder, *GRID, "iterations=20", "checkpoint_every=1")
     process = subprocess.Popen(asked, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     until = time.monotonic() + 60
     while not list((folder / "checkpoints").glob("frames_*[1-9].pt")):
@@ -136,12 +136,12 @@ def test_what_makes_no_sense_is_refused(tmp_path, wrong, said):
 
 def test_members_try_on_ray_and_a_run_goes_on_here(tmp_path):
     pytest.importorskip("ray", reason="Ray is an extra: pip install 'trading-torchrl[ray]'")
-    here = done("evolve", tmp_path / "here", *MARKET, "explores=false")
+    here = done("evolve", tmp_path / "here", *GRID)
     folder = tmp_path / "apart"
-    apart = done("evolve", folder, *MARKET, "actors=2", "stop_at=3")
+    apart = done("evolve", folder, *GRID, "actors=2", "stop_at=3")
     assert apart["runtime"]["replaced"] == 0
     ended = run("evolve", None, f"resume={folder}", "stop_at=null", "actors=0")
     assert ended.returncode == 0, ended.stderr
     apart = metrics_of(folder)
     assert apart["frames"] == here["frames"]
-    assert apart["figures"]["growth"] == pytest.approx(here["figures"]["growth"], abs=1e-3)
+    assert apart["figures"]["score"] == pytest.approx(here["figures"]["score"], abs=1e-4)
