@@ -2,9 +2,8 @@
 
     python results/learn_evolution.py        # 35 runs, half an hour
 
-Evolution by `python recipes/evolve.py`, SAC by `python recipes/offpolicy.py`. In turns SAC has one
-and a half times the frames that it has alone, so that both ways take about as long: its network is
-the smaller one that evolves. How long stands beside them.
+Evolution by `python recipes/evolve.py`, SAC by `python recipes/offpolicy.py`. In turns SAC has
+half of the frames that it has alone; how long both ways take stands beside them.
 """
 
 from statistics import fmean
@@ -27,7 +26,7 @@ KNOWN = {
 }
 ON_MARKET = {
     "evolution": [MARKET],
-    "in turns with SAC": [MARKET, "hybrid=sac", "hybrid.frames=345_600"],
+    "in turns with SAC": [MARKET, "hybrid=sac", "hybrid.frames=115_200"],
 }
 SHARE, SHARPE, GROWTH = "optimum_share", "sharpe_ratio_mean", "growth_share"
 BEST, OF_SAC, STABLE = 0.99, 0.8, 0.9
